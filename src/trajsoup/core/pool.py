@@ -1,0 +1,70 @@
+"""Candidate pools C_n(t): the checkpoints a branch saved, and how each scored (sec:checkpoint-selection)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trajsoup.errors import SelectionError
+
+
+class RankBy(StrEnum):
+    """The validation signal that orders checkpoints (app:protocol, "Selection objective")."""
+
+    LOSS = "loss"  # lower is better; eq:topk-selection
+    ACCURACY = "accuracy"  # higher is better; what the paper's tables use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One saved checkpoint of one branch. Scores are None where nobody measured them."""
+
+    key: str  # unique name, the engine's handle on the weights (a path)
+    branch: str
+    tokens: int  # consumed since the fork point
+    train_loss: float | None = None  # smoothed over the window that the study records
+    val_loss: float | None = None
+    accuracy: float | None = None
+
+    def score(self, rank_by: RankBy) -> float | None:
+        """The measured value of the ranking signal."""
+        return self.val_loss if rank_by is RankBy.LOSS else self.accuracy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The candidates of one branch in order of tokens."""
+
+    branch: str
+    candidates: tuple[Candidate, ...]
+
+    def until(self, horizon: int | None) -> Pool:
+        """C_n(t): what was saved by `horizon`. None keeps everything."""
+        if horizon is None:
+            return self
+        return Pool(branch=self.branch, candidates=tuple(c for c in self.candidates if c.tokens <= horizon))
+
+
+def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candidate, ...]:
+    """Order candidates from best to worst.
+
+    The paper leaves ties open; we break them towards fewer tokens, then by branch name, so file order never
+    matters. A checkpoint that scored NaN or infinity is not a candidate at all: it is left out.
+    """
+    scores: dict[str, float] = {}
+    missing: list[Candidate] = []
+    for c in candidates:
+        score = c.score(rank_by)
+        if score is None:
+            missing.append(c)
+        elif math.isfinite(score):
+            scores[c.key] = score if rank_by is RankBy.LOSS else -score
+    if missing:
+        signal = "validation loss" if rank_by is RankBy.LOSS else "accuracy"
+        names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise SelectionError(
+            f"{len(missing)} of {len(candidates)} checkpoints have no {signal} ({names}): supply it in a metrics.csv "
+            "beside the checkpoints, choose without a score (--select tail-k, all or final), or rank by the other signal"
+        )
+    return tuple(sorted((c for c in candidates if c.key in scores), key=lambda c: (scores[c.key], c.tokens, c.branch)))

@@ -1,0 +1,86 @@
+"""The compatibility screen: admit a branch when J(theta_n(t)) <= epsilon (sec:problem-formulation).
+
+J is the signed relative gap of smoothed training loss to the baseline at the same tokens. A branch *better* than
+the baseline has a negative gap and is admitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trajsoup.core.pool import Pool
+from trajsoup.errors import ScreenError
+
+TOLERANCE = 0.01  # epsilon of the paper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the screen says of one branch."""
+
+    branch: str
+    admitted: bool
+    tokens: int  # where the two losses were compared
+    loss: float
+    baseline_loss: float
+
+    @property
+    def loss_gap(self) -> float:
+        """J, signed and relative."""
+        return self.loss / self.baseline_loss - 1
+
+
+def screen(
+    pools: Sequence[Pool], *, baseline: str, tolerance: float = TOLERANCE, horizon: int | None = None
+) -> tuple[Verdict, ...]:
+    """Compare every branch with the baseline at the last tokens both have reached by the horizon.
+
+    Branches need not save at the same tokens (their batches differ): the baseline's loss is interpolated linearly
+    between its checkpoints, never extrapolated.
+    """
+    curves = {pool.branch: _curve(pool.until(horizon)) for pool in pools}
+    if baseline not in curves:
+        raise ScreenError(f"the baseline {baseline!r} is not among the branches {', '.join(curves)}: pass --baseline")
+    reference = curves[baseline]
+    if not reference:
+        raise ScreenError(
+            f"the baseline {baseline!r} has no training loss, so no branch can be compared with it: supply it "
+            "(trainer_state.json, or a train_loss column in metrics.csv), or pass --no-screen"
+        )
+    return tuple(
+        _verdict(pool.branch, curves[pool.branch], reference, baseline=baseline, tolerance=tolerance) for pool in pools
+    )
+
+
+def _curve(pool: Pool) -> list[tuple[int, float]]:
+    return sorted((c.tokens, c.train_loss) for c in pool.candidates if c.train_loss is not None)
+
+
+def _verdict(
+    branch: str, curve: list[tuple[int, float]], reference: list[tuple[int, float]], *, baseline: str, tolerance: float
+) -> Verdict:
+    if not curve:
+        raise ScreenError(
+            f"branch {branch!r} has no training loss, so it cannot be screened: supply it (trainer_state.json, or a "
+            "train_loss column in metrics.csv), or pass --no-screen"
+        )
+    first, last = reference[0][0], reference[-1][0]
+    shared = [(tokens, loss) for tokens, loss in curve if first <= tokens <= last]
+    if not shared:
+        raise ScreenError(
+            f"branch {branch!r} (checkpoints at {curve[0][0]:,} to {curve[-1][0]:,} tokens) and baseline {baseline!r} "
+            f"({first:,} to {last:,}) were never at the same tokens: check the token counts, or pass --no-screen"
+        )
+    tokens, loss = shared[-1]
+    expected = float(np.interp(tokens, [t for t, _ in reference], [value for _, value in reference]))
+    if not math.isfinite(expected) or expected <= 0:
+        raise ScreenError(
+            f"the baseline {baseline!r} has training loss {expected} at {tokens:,} tokens, and no relative gap to that "
+            "exists: choose another --baseline, or pass --no-screen"
+        )
+    gap = loss / expected - 1
+    return Verdict(branch=branch, admitted=gap <= tolerance, tokens=tokens, loss=loss, baseline_loss=expected)

@@ -1,0 +1,88 @@
+"""Choose which checkpoints of each branch enter the soup (eq:topk-selection, app:merge-coefficients).
+
+    pools -> ranking -> selection -> (coefficients.py) -> a row of W (soup.py)
+
+Everything here is arithmetic on token positions and scores. No weight is read, so a selection can be
+computed, tested and argued about before any merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from trajsoup.core.pool import Candidate, Pool, RankBy, ranked
+from trajsoup.errors import SelectionError
+
+
+class Select(StrEnum):
+    """Which elements of the candidate pools enter the average."""
+
+    TOP_K = "top-k"  # the K best of each branch: the paper's default
+    GLOBAL = "global"  # the N*K best of all branches together
+    TAIL_K = "tail-k"  # the K latest of each branch
+    ALL = "all"  # every candidate: Full Soup
+    FINAL = "final"  # the last of each branch: Model Soup
+
+
+POOLED = frozenset({Select.GLOBAL, Select.ALL})  # averaged over checkpoints, not over branches
+NEEDS_K = frozenset({Select.TOP_K, Select.GLOBAL, Select.TAIL_K})
+
+
+def select(
+    pools: Sequence[Pool], *, rule: Select, k: int | None, horizon: int | None = None, rank_by: RankBy = RankBy.LOSS
+) -> tuple[tuple[Candidate, ...], ...]:
+    """Return the chosen candidates, best first: one group per branch, or a single group for a pooled rule."""
+    if rule in NEEDS_K and (k is None or k < 1):
+        raise SelectionError(f"selection {rule.value!r} needs K >= 1, got {k}: pass --k")
+    pools = [pool.until(horizon) for pool in pools]
+    for pool in pools:
+        if not pool.candidates:
+            by = "" if horizon is None else f" by {horizon:,} tokens"
+            raise SelectionError(f"branch {pool.branch!r} has no checkpoint{by}: extend the horizon or drop the branch")
+    match rule:
+        case Select.TOP_K:
+            assert k is not None
+            return tuple(top_k(pool, k=k, rank_by=rank_by) for pool in pools)
+        case Select.GLOBAL:
+            assert k is not None
+            everything = Pool(branch="all branches", candidates=tuple(c for pool in pools for c in pool.candidates))
+            return (top_k(everything, k=k * len(pools), rank_by=rank_by),)
+        case Select.TAIL_K:
+            assert k is not None
+            return tuple(tail_k(pool, k=k) for pool in pools)
+        case Select.ALL:
+            return (tuple(c for pool in pools for c in latest_first(pool)),)
+        case Select.FINAL:
+            return tuple(latest_first(pool)[:1] for pool in pools)
+
+
+def top_k(pool: Pool, *, k: int, horizon: int | None = None, rank_by: RankBy = RankBy.LOSS) -> tuple[Candidate, ...]:
+    """Return the K best checkpoints saved by `horizon`, best first.
+
+    This is I_n(t, K) of eq:topk-selection: for a subset of fixed size, minimising the sum means sorting.
+    """
+    eligible = ranked(pool.until(horizon).candidates, rank_by=rank_by)
+    _require(pool, have=len(eligible), k=k, horizon=horizon)
+    return eligible[:k]
+
+
+def tail_k(pool: Pool, *, k: int, horizon: int | None = None) -> tuple[Candidate, ...]:
+    """Return the K latest checkpoints saved by `horizon`, latest first."""
+    eligible = latest_first(pool.until(horizon))
+    _require(pool, have=len(eligible), k=k, horizon=horizon)
+    return eligible[:k]
+
+
+def latest_first(pool: Pool) -> tuple[Candidate, ...]:
+    """Return the candidates in falling order of tokens."""
+    return tuple(sorted(pool.candidates, key=lambda c: c.tokens, reverse=True))
+
+
+def _require(pool: Pool, *, have: int, k: int, horizon: int | None) -> None:
+    if have < k:
+        by = "" if horizon is None else f" by {horizon:,} tokens"
+        raise SelectionError(
+            f"branch {pool.branch!r} has {have} usable checkpoints{by}, but {k} are wanted: "
+            "lower K, extend the horizon, or save checkpoints more often"
+        )

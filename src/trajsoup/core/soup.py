@@ -1,0 +1,108 @@
+"""Rows of W: every model in the paper is a vector of weights over checkpoints (eq:trajectory-soup).
+
+    pools -> select -> coefficients -> Row        theta = sum_c w_c theta_c
+
+A strategy is a choice of selection and coefficients; the engine that turns rows into weights knows none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trajsoup.core.coefficients import Coefficients, coefficients
+from trajsoup.core.pool import Pool, RankBy
+from trajsoup.core.selection import POOLED, Select, select
+from trajsoup.errors import BlendError, SelectionError
+
+SUM_TOLERANCE = 1e-6  # a row written by hand with six digits still counts as summing to one
+
+
+class Strategy(StrEnum):
+    """The merging scopes of sec:setup, by name."""
+
+    TRAJECTORY_SOUP = "trajectory-soup"  # top-K of each branch, branches averaged
+    SINGLE_MERGE = "single-merge"  # top-K of one branch: an anchor
+    MODEL_SOUP = "model-soup"  # the final checkpoint of each branch; eq:model-soup
+    FULL_SOUP = "full-soup"  # every checkpoint
+
+    @property
+    def select(self) -> Select:
+        """The selection that defines the strategy."""
+        return {Strategy.MODEL_SOUP: Select.FINAL, Strategy.FULL_SOUP: Select.ALL}.get(self, Select.TOP_K)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of W: weights over checkpoint keys, none of them zero."""
+
+    name: str
+    weights: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise BlendError(f"soup {self.name!r} has no ingredient: name at least one checkpoint")
+        for key, weight in self.weights.items():
+            if not math.isfinite(weight) or weight == 0:
+                raise BlendError(
+                    f"soup {self.name!r} gives {key} the weight {weight}: use a finite number other than 0, or drop it"
+                )
+
+    @property
+    def total(self) -> float:
+        """What the weights sum to."""
+        return math.fsum(self.weights.values())
+
+    @property
+    def uniform(self) -> bool:
+        """Whether this is a plain mean, which the engine computes with a single division."""
+        values = list(self.weights.values())
+        return all(value == values[0] for value in values) and abs(self.total - 1) <= SUM_TOLERANCE
+
+    def normalized(self) -> Row:
+        """Return the row scaled to sum to one."""
+        total = self.total
+        if abs(total) < SUM_TOLERANCE:
+            raise BlendError(f"soup {self.name!r}: the weights sum to {total:g} and cannot be normalised")
+        return Row(name=self.name, weights={key: weight / total for key, weight in self.weights.items()})
+
+    def require_sum_one(self) -> None:
+        """Refuse a row that scales the model by accident."""
+        if abs(self.total - 1) > SUM_TOLERANCE:
+            raise BlendError(
+                f"soup {self.name!r}: the weights sum to {self.total:.6g}, not 1: correct them, or pass --normalize "
+                "to divide each by that sum"
+            )
+
+
+def soup_row(
+    pools: Sequence[Pool],
+    *,
+    k: int | None = None,
+    rule: Select = Select.TOP_K,
+    scheme: Coefficients = Coefficients.EQUAL,
+    horizon: int | None = None,
+    rank_by: RankBy = RankBy.LOSS,
+    name: str = "soup",
+) -> Row:
+    """Build (1/N) sum_n sum_j w_j theta_{n,(j)} of app:merge-coefficients as a row of W.
+
+    A pooled rule (global, all) averages over checkpoints, whatever branch they come from: the paper's
+    "branches may be represented unequally".
+    """
+    if not pools:
+        raise SelectionError("no branch to select from: name at least one run")
+    if rule in POOLED and scheme is not Coefficients.EQUAL:
+        raise SelectionError(
+            f"coefficients {scheme.value!r} weigh ranks inside a branch, but selection {rule.value!r} pools all branches: "
+            "use equal coefficients, or --select top-k"
+        )
+    groups = select(pools, rule=rule, k=k, horizon=horizon, rank_by=rank_by)
+    weights = {
+        candidate.key: weight / len(groups)
+        for group in groups
+        for candidate, weight in zip(group, coefficients(scheme, len(group)), strict=True)
+    }
+    return Row(name=name, weights=weights)

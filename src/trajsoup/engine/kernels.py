@@ -1,0 +1,141 @@
+"""The arithmetic of a block: decode M inputs, accumulate, divide once, round to nearest even once.
+
+Two families, each written twice with identical bits: numpy, always there, and numba (the extra `fast`), several
+times faster. A test compares them bit by bit.
+
+- 16-bit inputs, plain means, 16-bit output: sum in fp32, then divide by the count. For bf16 this gave the correctly
+  rounded exact mean for every count tried; multiplying by 1/M, or weighting before adding, did not.
+- everything else (weighted rows, fp32, fp64, other output dtypes): sum in fp64. On the way to 16 bits fp64 is rounded to
+  fp32 *to odd*, so that the final rounding sees an inexact value as inexact and rounds once in effect.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajsoup.engine.program import Program
+
+Bits = NDArray[Any]
+Kernel = Callable[[Bits, NDArray[np.int64], int, Program, Bits], bool]
+
+BITS = {"BF16": np.dtype(np.uint16), "F16": np.dtype(np.uint16), "F32": np.dtype(np.uint32), "F64": np.dtype(np.uint64)}
+EXPONENT = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F800000, "F64": 0x7FF0000000000000}
+CHUNK = 16384  # elements; a few of these in fp64 fit the second-level cache
+
+
+def kernel(dtype: str, out_dtype: str, *, plain: bool, accelerate: bool | None = None) -> Kernel:
+    """Return `run(bits, shifts, n, program, out) -> finite` for the given dtypes.
+
+    `bits[m, shifts[m]:shifts[m] + n]` are the inputs, `out[row, :n]` the results. `plain` says that every row is a
+    mean. False comes back when a result is infinite or not a number. `accelerate=None` takes numba where it imports.
+    """
+    single = plain and dtype in ("BF16", "F16") and out_dtype in ("BF16", "F16")
+    if accelerate or (accelerate is None and accelerated()):
+        from trajsoup.engine import accelerated as numba_kernels
+
+        return numba_kernels.kernel(dtype, out_dtype, single=single)
+    return functools.partial(_run, dtype, out_dtype, np.float32 if single else np.float64)
+
+
+@functools.cache
+def accelerated() -> bool:
+    """Whether the numba kernels are at hand."""
+    try:
+        import numba  # noqa: F401  # pyright: ignore
+    except ImportError:
+        return False
+    return True
+
+
+def decode(bits: Bits, dtype: str, out: NDArray[np.floating[Any]]) -> None:
+    """Turn stored bits into numbers of the accumulator's type, exactly."""
+    match dtype:
+        case "BF16":
+            out[...] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        case "F16":
+            out[...] = bits.view(np.float16)
+        case "F32":
+            out[...] = bits.view(np.float32)
+        case _:
+            out[...] = bits.view(np.float64)
+
+
+def encode(values: NDArray[np.floating[Any]], out_dtype: str) -> Bits:
+    """Round to nearest even into the stored form."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        match out_dtype:
+            case "BF16":
+                bits = _to_fp32_odd(values).view(np.uint32)
+                return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+                    np.uint16
+                )
+            case "F16":
+                return _to_fp32_odd(values).astype(np.float16).view(np.uint16)
+            case "F32":
+                return values.astype(np.float32).view(np.uint32)
+            case _:
+                return values.astype(np.float64).view(np.uint64)
+
+
+def nonfinite(bits: Bits, dtype: str) -> NDArray[np.bool_]:
+    """Which elements are infinite or not a number."""
+    mask = bits.dtype.type(EXPONENT[dtype])
+    return (bits & mask) == mask
+
+
+def _run(
+    dtype: str,
+    out_dtype: str,
+    accumulator: Any,
+    bits: Bits,
+    shifts: NDArray[np.int64],
+    n: int,
+    program: Program,
+    out: Bits,
+) -> bool:
+    size = min(CHUNK, n)
+    sums = np.empty((program.accumulators, size), accumulator)
+    value = np.empty(size, accumulator)
+    finite = True
+    plain = accumulator is np.float32
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, n, CHUNK):
+            length = min(CHUNK, n - start)
+            for step in range(len(program.target)):
+                total = sums[program.target[step], :length]
+                empty = bool(program.fresh[step])
+                if not empty:
+                    total[...] = sums[program.source[step], :length]
+                for j in range(program.first[step], program.last[step]):
+                    m = program.members[j]
+                    begin = int(shifts[m]) + start
+                    term = total if empty else value[:length]
+                    decode(bits[m, begin : begin + length], dtype, term)
+                    if not plain:
+                        term *= program.factors[j]
+                    if not empty:
+                        total += term
+                    empty = False
+                for e in range(program.emit_first[step], program.emit_last[step]):
+                    row = program.rows[e]
+                    result = encode(total / accumulator(program.divisors[row]), out_dtype)
+                    finite &= not nonfinite(result, out_dtype).any()
+                    out[row, start : start + length] = result
+    return finite
+
+
+def _to_fp32_odd(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Round fp64 to fp32 to odd: truncate, then set the last bit if anything was lost. fp32 passes unchanged."""
+    if values.dtype == np.float32:
+        return values.astype(np.float32, copy=False)
+    single = values.astype(np.float32)
+    bits = single.view(np.uint32)
+    back = single.astype(np.float64)
+    bits -= (np.abs(back) > np.abs(values)).astype(np.uint32)
+    bits |= (back != values).astype(np.uint32)
+    return single

@@ -1,0 +1,92 @@
+"""Where the blocks of an output go: files on disk, or memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from trajsoup.engine.kernels import BITS
+from trajsoup.engine.layout import Layout
+from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.safetensors import FLOATS
+
+
+class FileSink:
+    """Writes one output into a folder. The leading bytes come last: until then no reader takes the file for whole."""
+
+    def __init__(self, folder: Path, layout: Layout, *, digest: bool = True) -> None:
+        self.folder, self.layout = folder, layout
+        self._fds: list[int] = []
+        for file in layout.files:
+            fd = os.open(folder / file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._fds.append(fd)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
+        self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if digest else []
+
+    def write(self, file: int, offset: int, block: memoryview) -> None:
+        """Write the block in place."""
+        done = 0
+        while done < len(block):
+            done += os.pwrite(self._fds[file], block[done:], offset + done)
+        if self._digests:
+            self._digests[file].update(offset, block)
+
+    def finish(self) -> Mapping[str, str]:
+        """Flush the data, then make the files valid. Return each file's sha256, if it was asked for."""
+        for fd, file in zip(self._fds, self.layout.files, strict=True):
+            os.fsync(fd)
+            os.pwrite(fd, file.lead, 0)
+            os.fsync(fd)
+        return {file.name: d.hexdigest() for file, d in zip(self.layout.files, self._digests, strict=False)}
+
+    def cancel(self) -> None:
+        """Let threads go that wait for their turn to hash."""
+        for digest in self._digests:
+            digest.cancel()
+
+    def __enter__(self) -> FileSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for fd in self._fds:
+            os.close(fd)
+
+
+class MemorySink:
+    """Keeps one output in memory, as the bytes of its files."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._data = [np.empty(file.header.file_bytes, np.uint8) for file in layout.files]
+
+    def write(self, file: int, offset: int, block: memoryview) -> None:
+        """Copy the block into place."""
+        self._data[file][offset : offset + len(block)] = np.frombuffer(block, np.uint8)
+
+    def cancel(self) -> None:
+        """Nothing waits here."""
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Every tensor by name, as an array. bf16, which numpy lacks, comes as its bits in uint16."""
+        found: dict[str, np.ndarray] = {}
+        for data, file in zip(self._data, self.layout.files, strict=True):
+            for name, t in file.header.tensors.items():
+                raw = data[t.offset : t.offset + t.nbytes]
+                found[name] = raw.view(_numpy_dtype(t.dtype)).reshape(t.shape)
+        return found
+
+
+def _numpy_dtype(dtype: str) -> np.dtype:
+    if dtype == "BF16":
+        return BITS[dtype]
+    if dtype in FLOATS:
+        return np.dtype(f"f{BITS[dtype].itemsize}")
+    kind = {"B": "?", "U": "u", "I": "i"}[dtype[0]]
+    return np.dtype("?" if kind == "?" else f"{kind}{int(dtype[1:]) // 8}")

@@ -1,0 +1,41 @@
+"""One exception tree. Every message says what happened, with its values, then what to do."""
+
+
+class TrajsoupError(Exception):
+    """A problem the user can mend. The command line prints it as one message and exits with 1."""
+
+
+class ScanError(TrajsoupError):
+    """A run folder or its metrics cannot be read as a branch of checkpoints."""
+
+
+class StudyError(TrajsoupError):
+    """A study or soup file is wrong."""
+
+
+class SelectionError(TrajsoupError):
+    """The requested checkpoints cannot be chosen from the pools."""
+
+
+class ScreenError(TrajsoupError):
+    """The compatibility screen cannot be computed, or nothing passes it."""
+
+
+class CheckpointError(TrajsoupError):
+    """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
+
+
+class MismatchError(CheckpointError):
+    """Two ingredients differ where they must agree."""
+
+
+class BlendError(TrajsoupError):
+    """The weighted sum cannot be computed."""
+
+
+class OutputError(TrajsoupError):
+    """The output cannot be written where it was asked for."""
+
+
+class VerifyError(TrajsoupError):
+    """An output does not equal what its record says."""

@@ -1,0 +1,1 @@
+"""Bytes: checkpoint readers, signatures, digests, atomic output, records."""

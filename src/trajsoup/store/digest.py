@@ -1,0 +1,50 @@
+"""sha256 of files: alone, or of blocks that several threads read at once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+READ_BYTES = 1 << 22
+
+
+def sha256_file(path: Path) -> str:
+    """Hash one file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class OrderedDigest:
+    """sha256 of a file whose blocks arrive from several threads, nearly in order.
+
+    A block that comes early waits for its turn. Workers take blocks in order and visit files in the same order, so
+    the waits form a wave front, not a cycle.
+    """
+
+    def __init__(self, *, start: bytes = b"") -> None:
+        self._hash = hashlib.sha256(start)
+        self._position = len(start)
+        self._turn = threading.Condition()
+        self._cancelled = False
+
+    def update(self, offset: int, block: memoryview) -> None:
+        """Add the block at `offset`, after all bytes before it."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._position == offset or self._cancelled)
+            if self._cancelled:
+                return
+        self._hash.update(block)  # outside the lock: it releases the GIL, and only one block can have this turn
+        with self._turn:
+            self._position += len(block)
+            self._turn.notify_all()
+
+    def cancel(self) -> None:
+        """Let every waiting thread go; the digest is void."""
+        with self._turn:
+            self._cancelled = True
+            self._turn.notify_all()
+
+    def hexdigest(self) -> str:
+        """The digest of everything added."""
+        return self._hash.hexdigest()

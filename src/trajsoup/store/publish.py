@@ -1,0 +1,130 @@
+"""Output appears whole or not at all: build in a hidden neighbour, fsync, rename.
+
+with publishing(out, need_bytes=n) as folder:
+    ...write into folder...
+# now `out` exists; after an exception or a kill it does not
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trajsoup.errors import OutputError
+
+MARK = ".trajsoup-unfinished-"
+
+
+@contextlib.contextmanager
+def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
+    """Yield an empty folder beside `out` that becomes `out` when the block ends without an exception."""
+    out = Path(os.path.abspath(out))
+    require_free(out, need_bytes=need_bytes)
+    with _translated(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(out)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}{MARK}", dir=out.parent))
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        with _translated(out):
+            yield folder
+            sync_tree(folder)
+            if os.path.lexists(out):
+                raise OutputError(
+                    f"{out} appeared while the soup was made: it is left as it is; choose another --output"
+                )
+            folder.chmod(0o755)
+            folder.rename(out)
+            _sync(out.parent)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ()) -> None:
+    """Refuse, before any work, an output that exists, overlaps an input, or does not fit the disk."""
+    out = Path(os.path.abspath(out))
+    if os.path.lexists(out):
+        raise OutputError(f"{out} exists, and existing output is never replaced: choose another --output, or remove it")
+    place = out.resolve()
+    for path in inputs:
+        source = path.resolve()
+        if source.is_file():
+            source = source.parent if place.parent != source.parent else source
+        if place == source or source in place.parents:
+            raise OutputError(f"{out} lies inside the input {path}: choose an --output outside every input")
+        if place in source.parents:
+            raise OutputError(f"{out} contains the input {path}: choose an --output outside every input")
+    parent = next(p for p in place.parents if p.exists())
+    if not os.access(parent, os.W_OK):
+        raise OutputError(f"cannot write to {parent}: choose an --output in a folder you may write to")
+    free = shutil.disk_usage(parent).free
+    if free < need_bytes:
+        raise OutputError(
+            f"the output needs {need_bytes / 1e9:,.2f} GB and {parent} has {free / 1e9:,.2f} GB free: "
+            "free some space, or choose an --output on another disk"
+        )
+
+
+def remove_stale(out: Path) -> None:
+    """Remove what a killed merge to the same output left. A merge still at work holds a lock and is left alone."""
+    for folder in out.parent.glob(f".{out.name}{MARK}*"):
+        lock = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a small text file whole or not at all, replacing what was there."""
+    path = Path(os.path.abspath(path))
+    with _translated(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        _sync(path.parent)
+
+
+def sync_tree(folder: Path) -> None:
+    """fsync every file and folder below `folder`."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(parent, name))
+        _sync(Path(parent))
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _translated(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {out}: {error.strerror or error}: nothing was left behind; free some space or choose another "
+            "--output"
+        ) from error
