@@ -39,3 +39,11 @@ class OutputError(TrajsoupError):
 
 class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
+
+
+class CorpusError(TrajsoupError):
+    """Documents, their splits or their tokenizer cannot be used as they are."""
+
+
+class ScoreError(TrajsoupError):
+    """A model cannot be scored, or scores cannot be compared."""

@@ -1,0 +1,1 @@
+"""The study file and the stages that turn it into records."""
