@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trajsoup.core.splits import Split, document_hash, split_of
 from trajsoup.lm.documents import Document
+from trajsoup.lm.tasks.training import task_documents
 
 VERSION = 1  # raise it when the same Python would give other documents
 
@@ -38,6 +39,10 @@ def documents(
         split = split_of(digest, shares=shares)
         used[split] += size
         yield split, texts[digest]
+    for split in Split:
+        characters = round(used[split] * task_share / (1 - task_share))
+        for document in task_documents(split, characters=characters, seed=seed):
+            yield split, document
 
 
 def topics_digest() -> str:

@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trajsoup.core.splits import Split, document_hash, require_shares, split_of
 from trajsoup.errors import CorpusError, OutputError
 from trajsoup.lm import builtin
 from trajsoup.lm.documents import TOKEN_SUFFIXES, Document, files_of, read_documents
+from trajsoup.lm.tasks.training import tasks_digest
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer, train_tokenizer
 from trajsoup.lm.writing import TokenWriter
 from trajsoup.store.digest import sha256_file
@@ -167,7 +168,7 @@ def _identity(spec: CorpusSpec) -> dict[str, Any]:
         return identity | {
             "builtin": [builtin.VERSION, files.hexdigest(), builtin.topics_digest()],
             "shares": {split.value: spec.shares.get(split, 0.0) for split in Split},
-            "tasks": [spec.task_share, spec.seed],
+            "tasks": [spec.task_share, spec.seed, tasks_digest()],
             "limit_bytes": spec.limit_bytes,
         }
     sets = {s.value: [[p.suffix, sha256_file(p)] for p in files_of(getattr(spec, s.value))] for s in Split}
@@ -175,12 +176,14 @@ def _identity(spec: CorpusSpec) -> dict[str, Any]:
 
 
 def _build(spec: CorpusSpec, folder: Path) -> None:
+    documents = list(_documents(spec)) if spec.is_builtin else None  # generated once, read again from files otherwise
     if spec.tokenizer is None:
-        train_tokenizer(_training_texts(spec), folder / "tokenizer", vocab_size=spec.vocab_size)
+        texts = _training_texts(documents or _documents(spec))
+        train_tokenizer(texts, folder / "tokenizer", vocab_size=spec.vocab_size)
     tokenizer_folder = spec.tokenizer or folder / "tokenizer"
     tokenizer = load_tokenizer(tokenizer_folder)
     writer = TokenWriter(folder, tokenizer=tokenizer, end_id=end_of_text_id(tokenizer, tokenizer_folder))
-    for split, document in _documents(spec):
+    for split, document in documents or _documents(spec):
         writer.add(split, document)
     for split in Split:
         for path in files_of(getattr(spec, split.value)):
@@ -189,10 +192,10 @@ def _build(spec: CorpusSpec, folder: Path) -> None:
     writer.finish()
 
 
-def _training_texts(spec: CorpusSpec) -> Iterator[str]:
+def _training_texts(documents: Iterable[tuple[Split, Document]]) -> Iterator[str]:
     """What a tokenizer may see: never a validation or test document."""
     left = TOKENIZER_CHARACTERS
-    for split, document in _documents(spec):
+    for split, document in documents:
         if split in (Split.PRETRAIN, Split.TRAIN) and left > 0:
             left -= len(document.text)
             yield document.text

@@ -43,7 +43,7 @@ class TokenWriter:
             self._encode()
 
     def add_tokens(self, split: Split, path: Path) -> None:
-        """Take a file of tokens: .npy with its own dtype, or .bin of uint16. What follows the last end of text is cut."""
+        """Take a file of tokens: .npy with its own dtype, or .bin of uint16. The tail after the last end is cut."""
         try:
             tokens = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
         except (ValueError, OSError) as error:
