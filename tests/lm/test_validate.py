@@ -18,7 +18,9 @@ def token_set(*documents, **fields):
     """Documents without their end, which is added."""
     parts = [[*document, END] for document in documents]
     starts = np.cumsum([0, *map(len, parts)])
-    return TokenSet(tokens=np.array(sum(parts, []), np.uint16), starts=starts, digest="-", **fields)
+    return TokenSet(
+        tokens=np.array([token for part in parts for token in part], np.uint16), starts=starts, digest="-", **fields
+    )
 
 
 def some_documents(count=7, *, seed=0):

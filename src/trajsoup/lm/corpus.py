@@ -87,7 +87,7 @@ class CorpusSpec:
     text_field: str = "text"  # of JSONL and Parquet
     source_field: str = "source"
     shares: Mapping[Split, float] = field(default_factory=lambda: dict(BUILTIN_SHARES))  # builtin: of each set
-    task_share: float = 0.25  # builtin: task documents over all bytes
+    task_share: float = 0.3  # builtin: task documents over all bytes
     limit_bytes: int | None = None  # builtin: of library text, all sets together; None: all there is
     seed: int = 0  # builtin: of the generated tasks
 

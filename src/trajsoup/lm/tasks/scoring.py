@@ -2,7 +2,7 @@
 
     items -> prompts and continuations as tokens -> batches of like length -> per token: likelihood, is it the argmax?
 
-Greedy generation yields the answer exactly when every token of the answer, and then the line end, is the most likely one
+Greedy generation yields the answer exactly when every token of the answer, and then the line end, is the most likely
 after those before it. So one pass over prompt and answer decides what generating would, and nothing is generated.
 """
 
@@ -104,8 +104,8 @@ def score_suite(model: Any, suite: PreparedSuite, *, batch_tokens: int = BATCH_T
     vocab_size = model.config.get_text_config().vocab_size
     if suite.largest_token >= vocab_size:
         raise ScoreError(
-            f"the suite holds the token {suite.largest_token:,}, but the model has {vocab_size:,} embeddings: they have "
-            "different tokenizers; prepare the suite with the model's own"
+            f"the suite holds the token {suite.largest_token:,}, but the model has {vocab_size:,} embeddings: they "
+            "have different tokenizers; prepare the suite with the model's own"
         )
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if longest is not None and suite.longest > longest + 1:
