@@ -25,6 +25,10 @@ class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 
 
+class DivergedError(CheckpointError):
+    """A checkpoint holds NaN or Inf."""
+
+
 class MismatchError(CheckpointError):
     """Two ingredients differ where they must agree."""
 

@@ -2,8 +2,8 @@ import json
 
 import numpy as np
 import pytest
-from tiny_models import llama_config, make_model
 
+from tests.lm.tiny_models import llama_config, make_model
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScoreError
 from trajsoup.lm.tasks.items import items

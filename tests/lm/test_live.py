@@ -1,7 +1,7 @@
 import pytest
 import torch
-from tiny_models import llama_config, make_model, moe_config, save_checkpoints
 
+from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import make_layout

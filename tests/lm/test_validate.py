@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_models import llama_config, make_model, moe_config
 
+from tests.lm.tiny_models import llama_config, make_model, moe_config
 from trajsoup.core.choosing import choose
 from trajsoup.core.scores import Per, ValidationScores
 from trajsoup.errors import ScoreError

@@ -170,7 +170,7 @@ def _manager(settings: HarnessSettings) -> tuple[Any, tuple[str, ...]]:
     for file in files:
         if not file.is_file():
             raise ScoreError(f"there is no lm-eval task file {file}: check the path")
-    folders = [
+    folders: list[str | Path] = [
         *dict.fromkeys(file.parent for file in files),
         *([settings.include_path] if settings.include_path else []),
     ]

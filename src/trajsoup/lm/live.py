@@ -93,7 +93,7 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     if device == "cpu":
         with contextlib.suppress(ValueError):  # a model without experts
             model.set_experts_implementation("grouped_mm")  # the others are several times slower on a CPU
-    return model.to(device).eval()
+    return model.to(torch.device(device)).eval()
 
 
 class LiveSink:
