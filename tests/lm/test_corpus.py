@@ -108,15 +108,14 @@ def test_two_processes_may_build_the_same_corpus_at_once(tmp_path):
 
 
 def test_text_jsonl_and_parquet_give_the_same_documents(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     documents = some_texts(90)
     (tmp_path / "text").mkdir()
     for i, text in enumerate(documents):
         (tmp_path / "text" / f"{i:03}.txt").write_text(text)
     write_jsonl(tmp_path / "a.jsonl", documents)
-    pyarrow.parquet.write_table(pyarrow.table({"text": documents}), tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.table({"text": documents}), tmp_path / "a.parquet")
     digests = set()
     for path in (tmp_path / "text", tmp_path / "a.jsonl", tmp_path / "a.parquet"):
         corpus = load_corpus(CorpusSpec(train=(path,), vocab_size=280), cache=tmp_path / "cache")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints
+from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints, shared_expert_config
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import make_layout
@@ -35,6 +35,7 @@ CONFIGS = {
     "tied llama": llama_config(tied=True),
     "mixture of experts": moe_config(),
     "untied mixture": moe_config(tied=False),
+    "mixture with a shared expert": shared_expert_config(),
 }
 
 

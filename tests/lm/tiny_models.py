@@ -4,7 +4,7 @@ import copy
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, DeepseekV3Config, LlamaConfig, Qwen3MoeConfig
 
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 
@@ -38,6 +38,30 @@ def moe_config(vocab_size=64, *, tied=True):
         mlp_only_layers=[0],
         max_position_embeddings=256,
         tie_word_embeddings=tied,
+    )
+
+
+def shared_expert_config(vocab_size=64):
+    return DeepseekV3Config(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        intermediate_size=32,
+        moe_intermediate_size=8,
+        num_hidden_layers=2,
+        first_k_dense_replace=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        q_lora_rank=8,
+        kv_lora_rank=8,
+        qk_nope_head_dim=4,
+        qk_rope_head_dim=4,
+        v_head_dim=4,
+        max_position_embeddings=256,
     )
 
 

@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.errors import CorpusError, ScoreError
 from trajsoup.lm.corpus import CorpusSpec, load_corpus
+from trajsoup.lm.harness import HarnessSettings
 from trajsoup.lm.live import load_model
 from trajsoup.lm.tasks.mid_training import SUITE
 from trajsoup.lm.validate import document_losses
@@ -159,3 +161,28 @@ def test_rows_must_be_told_apart_and_name_checkpoints_that_exist(tmp_path, corpu
         score_validation([ROWS[0], ROWS[0]], **arguments)
     with pytest.raises(ScoreError, match="'c9', which is not among"):
         score_validation([Row(name="x", weights={"c9": 1.0})], **arguments)
+
+
+def write_lm_eval_task(folder):
+    """Three questions as an lm-eval task in a YAML file."""
+    (folder / "sums.jsonl").write_text("".join(json.dumps({"q": f"{i}+1=", "gold": i % 2}) + "\n" for i in range(3)))
+    (folder / "sums.yaml").write_text(
+        "task: sums\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/sums.jsonl}}}}\n"
+        'doc_to_text: "{{q}}"\ndoc_to_choice: ["1", "2"]\ndoc_to_target: "{{gold}}"\ntarget_delimiter: ""\n'
+        "metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]\n"
+    )
+    return str(folder / "sums.yaml")
+
+
+def test_lm_eval_tasks_are_scored_with_the_rows_and_never_both_choose_and_report(tmp_path, corpus, checkpoints, passes):
+    pytest.importorskip("lm_eval")
+    harness = HarnessSettings(tasks=(write_lm_eval_task(tmp_path),), model_arguments={"batch_size": 2})
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
+    scores = score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    assert [len(task.correct) for task in scores["mean"].tasks] == [3]
+    score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    assert len(passes) == 2
+    assert score_test(ROWS[:1], **arguments, settings=ScoreSettings(choose_with=harness))["first"].tasks == ()
+    with pytest.raises(ScoreError, match=r"both for choosing and for the report"):
+        score_test(ROWS, **arguments, settings=ScoreSettings(choose_with=harness, report_with=harness))

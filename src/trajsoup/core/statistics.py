@@ -44,8 +44,8 @@ class Comparison:
 
     @property
     def within_noise(self) -> bool:
-        """Whether the interval holds zero, so that no claim can be made."""
-        return self.low <= 0 <= self.high
+        """Whether the interval holds zero, or is not known, so that no claim can be made."""
+        return not (self.low > 0 or self.high < 0)
 
 
 def compare_losses(

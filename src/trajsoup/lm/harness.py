@@ -8,10 +8,12 @@ A task that would fetch its data from the network is refused before anything run
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 
 from trajsoup.core.scores import TaskResult
 from trajsoup.errors import ScoreError
+from trajsoup.store.digest import sha256_file
 
 YAML_SUFFIXES = (".yaml", ".yml")
 LOCAL_BUILDERS = frozenset(
@@ -37,6 +40,16 @@ class HarnessSettings:
     model_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])  # to lm-eval's HFLM: batch_size, ...
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])  # to simple_evaluate: num_fewshot, limit, ...
     allow_network: bool = False  # let the datasets library download what is missing
+
+    @property
+    def digest(self) -> str:
+        """What the results depend on: the settings, lm-eval's version, and the content of local task files."""
+        files = [
+            sha256_file(Path(task)) for task in self.tasks if task.endswith(YAML_SUFFIXES) and Path(task).is_file()
+        ]
+        given = [sorted(m.items()) for m in (self.metrics, self.model_arguments, self.arguments)]
+        parts = [version("lm-eval"), self.tasks, str(self.include_path), files, given]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 class Harness:

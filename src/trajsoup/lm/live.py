@@ -84,7 +84,7 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # loading is part of a longer progress, which the command line shows
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             checkpoint.folder, dtype=getattr(torch, dtype), local_files_only=True
         )
     finally:
@@ -93,7 +93,7 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     if device == "cpu":
         with contextlib.suppress(ValueError):  # a model without experts
             model.set_experts_implementation("grouped_mm")  # the others are several times slower on a CPU
-    return model.to(torch.device(device)).eval()
+    return model.to(device).eval()
 
 
 class LiveSink:

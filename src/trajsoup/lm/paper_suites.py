@@ -104,3 +104,8 @@ PRESETS = {"paper-mid-training": MID_TRAINING, "paper-post-training": POST_TRAIN
 def preset_tasks(name: str) -> dict[str, str]:
     """The lm-eval tasks of a preset, each with its category."""
     return {c.task: c.category for c in PRESETS[name] if c.task is not None}
+
+
+def absent_configurations(name: str) -> tuple[Configuration, ...]:
+    """The configurations of a preset that lm-eval does not have, for the report."""
+    return tuple(c for c in PRESETS[name] if c.task is None)

@@ -8,6 +8,7 @@ a killed run goes on with the next row. A checkpoint that diverged scores NaN, i
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.errors import DivergedError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
+from trajsoup.lm.harness import Harness, HarnessSettings
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.tasks.items import Task
 from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
@@ -42,12 +44,25 @@ class ScoreSettings:
     suite: tuple[Task, ...] = ()  # embedded tasks; empty: only the loss
     items_each: int = 100  # per configuration
     items_seed: int = 0
+    choose_with: HarnessSettings | None = None  # lm-eval tasks that may rank and choose
+    report_with: HarnessSettings | None = None  # lm-eval tasks that are only reported; none of them in choose_with
     dtype: str = "float32"  # of the live model
     device: str = "cpu"
 
     def identity(self) -> dict[str, Any]:
         """What a record depends on, besides the model, the corpus and the items."""
         return {**self.validation.identity(), "dtype": self.dtype}
+
+    def harness(self, split: Split) -> HarnessSettings | None:
+        """The lm-eval tasks of a split."""
+        if self.choose_with is not None and self.report_with is not None:
+            both = sorted(set(self.choose_with.tasks) & set(self.report_with.tasks))
+            if both:
+                raise ScoreError(
+                    f"lm-eval task {', '.join(both)} is named both for choosing and for the report: what chooses a "
+                    "model flatters it; name different tasks"
+                )
+        return self.choose_with if split is Split.VALIDATION else self.report_with
 
 
 def score_validation(
@@ -123,7 +138,7 @@ def _score(
 ) -> dict[str, KIND]:
     if len({row.name for row in rows}) < len(rows):
         raise ScoreError("two rows have the same name, and scores are kept by name: rename one")
-    suite = _suite(settings, corpus, store.split)
+    suite = _Suite(settings, corpus, store.split)
     keys = _keys(rows, checkpoints, tokens, suite, records, settings)
     known = {row.name: store.read(keys[row.name]) for row in rows}
     missing = {keys[row.name].digest: row for row in rows if known[row.name] is None}  # a row under two names: once
@@ -132,6 +147,7 @@ def _score(
         first = checkpoints[next(iter(next(iter(missing.values())).weights))]
         require_same_tokenizer(corpus, model=first.folder)
         model = load_model(first, device=settings.device, dtype=settings.dtype)
+        suite.attach(model)
         done = len(rows) - len(missing)
         for row, alive in _stream(model, checkpoints, list(missing.values())):
             scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
@@ -143,23 +159,61 @@ def _score(
     return {name: scores for name, scores in found.items() if scores is not None}
 
 
-def _suite(settings: ScoreSettings, corpus: Corpus, split: Split) -> PreparedSuite | None:
-    if not settings.suite:
-        return None
-    return prepare_suite(
-        settings.suite,
-        tokenizer=corpus.tokenizer,
-        split=split,
-        items_each=settings.items_each,
-        seed=settings.items_seed,
-    )
+class _Suite:
+    """The embedded tasks and the lm-eval tasks of one split, either of which may be absent."""
+
+    def __init__(self, settings: ScoreSettings, corpus: Corpus, split: Split) -> None:
+        self.tokenizer = corpus.tokenizer
+        self.lm_eval = settings.harness(split)
+        self.harness: Harness | None = None
+        self.embedded: PreparedSuite | None = None
+        if settings.suite:
+            self.embedded = prepare_suite(
+                settings.suite,
+                tokenizer=corpus.tokenizer,
+                split=split,
+                items_each=settings.items_each,
+                seed=settings.items_seed,
+            )
+
+    @property
+    def digest(self) -> str | None:
+        parts = [None if self.embedded is None else self.embedded.digest]
+        parts += [] if self.lm_eval is None else [self.lm_eval.digest]
+        return None if parts == [None] else hashlib.sha256(str(parts).encode()).hexdigest()
+
+    def attach(self, model: Any) -> None:
+        """Build what needs the live model, once."""
+        if self.lm_eval is not None:
+            self.harness = Harness(model, tokenizer=self.tokenizer, settings=self.lm_eval)
+
+    def score(self, model: Any) -> tuple[TaskResult, ...]:
+        embedded = () if self.embedded is None else score_suite(model, self.embedded)
+        return embedded + (() if self.harness is None else self.harness.score())
+
+    def nothing(self) -> tuple[TaskResult, ...]:
+        """What a model scores that holds NaN."""
+        embedded = () if self.embedded is None else self.embedded.tasks
+        names = () if self.lm_eval is None else self.lm_eval.tasks
+        return (
+            *(
+                TaskResult(
+                    name=t.task.name,
+                    category=t.task.category,
+                    chance=t.task.chance,
+                    correct=np.full(len(t.right), np.nan),
+                )
+                for t in embedded
+            ),
+            *(TaskResult(name=name, category="lm-eval", correct=np.array([np.nan])) for name in names),
+        )
 
 
 def _keys(
     rows: Sequence[Row],
     checkpoints: Mapping[str, Checkpoint],
     tokens: TokenSet,
-    suite: PreparedSuite | None,
+    suite: _Suite,
     records: Path,
     settings: ScoreSettings,
 ) -> dict[str, ScoreKey]:
@@ -173,7 +227,7 @@ def _keys(
         row.name: ScoreKey(
             model=identities.row(row, ingredients),
             corpus=tokens.digest,
-            suite=None if suite is None else suite.digest,
+            suite=suite.digest,
             settings=settings.identity(),
         )
         for row in rows
@@ -198,12 +252,11 @@ def _stream(model: Any, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Ro
                 yield row, False
 
 
-def _run(model: Any, tokens: TokenSet, suite: PreparedSuite | None, kind: type[KIND], settings: ScoreSettings) -> KIND:
-    losses = document_losses(model, tokens, settings=settings.validation)
-    return kind(losses=losses, tasks=() if suite is None else score_suite(model, suite))
+def _run(model: Any, tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreSettings) -> KIND:
+    return kind(losses=document_losses(model, tokens, settings=settings.validation), tasks=suite.score(model))
 
 
-def _nothing(tokens: TokenSet, suite: PreparedSuite | None, kind: type[KIND], settings: ScoreSettings) -> KIND:
+def _nothing(tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreSettings) -> KIND:
     """The scores of a model that holds NaN."""
     limit = settings.validation.max_documents
     count = tokens.n_documents if limit is None else min(limit, tokens.n_documents)
@@ -214,13 +267,7 @@ def _nothing(tokens: TokenSet, suite: PreparedSuite | None, kind: type[KIND], se
         source=None if tokens.source is None else tokens.source[:count],
         source_names=tokens.source_names,
     )
-    tasks = tuple(
-        TaskResult(
-            name=t.task.name, category=t.task.category, chance=t.task.chance, correct=np.full(len(t.right), np.nan)
-        )
-        for t in (() if suite is None else suite.tasks)
-    )
-    return kind(losses=losses, tasks=tasks)
+    return kind(losses=losses, tasks=suite.nothing())
 
 
 def _missing(lacking: Sequence[Candidate], total: int) -> ScoreError:
