@@ -213,7 +213,7 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
         return
     wanted = {s: HELD_OUT_SHARE for s in (Split.VALIDATION, Split.TEST) if not getattr(spec, s.value)}
     held_out = {**wanted, Split.TRAIN: 1 - sum(wanted.values())}
-    owner: dict[str, Split] = {}
+    owner: dict[bytes, Split] = {}  # half a hash is enough to tell documents apart
     for split in (Split.TEST, Split.VALIDATION, Split.TRAIN, Split.PRETRAIN):
         for path in files_of(getattr(spec, split.value)):
             if path.suffix in TOKEN_SUFFIXES:
@@ -223,7 +223,7 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
                     continue
                 digest = document_hash(document.text)
                 place = split_of(digest, shares=held_out) if split is Split.TRAIN else split
-                if owner.setdefault(digest, place) is place:
+                if owner.setdefault(bytes.fromhex(digest[:32]), place) is place:
                     yield place, document
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BATCH = 256  # documents encoded at once, by as many threads as the library likes
 MOST_SOURCES = 256
+COPY_TOKENS = 1 << 24  # of a token file at a time
 
 
 class TokenWriter:
@@ -32,7 +33,7 @@ class TokenWriter:
         self.waiting: list[tuple[Split, Document]] = []
         self.files = {split: (folder / f"{split.value}.tokens").open("wb") for split in Split}
         self.hashes = {split: hashlib.sha256() for split in Split}
-        self.lengths: dict[Split, list[NDArray[np.int64]]] = {split: [] for split in Split}
+        self.lengths: dict[Split, list[int]] = {split: [] for split in Split}
         self.nbytes: dict[Split, list[int]] = {split: [] for split in Split}
         self.source: dict[Split, list[int]] = {split: [] for split in Split}
 
@@ -68,7 +69,9 @@ class TokenWriter:
                 f"{path}: document {int(empty[0]):,} is empty (as are {len(empty) - 1:,} others), and nothing can be "
                 "predicted in it: remove them"
             )
-        self._write(split, tokens[: ends[-1]], lengths)
+        for start in range(0, int(ends[-1]), COPY_TOKENS):
+            self._write(split, tokens[start : min(start + COPY_TOKENS, int(ends[-1]))])
+        self.lengths[split] += lengths.tolist()
         self.source[split] += [self._source("tokens")] * len(lengths)
 
     def finish(self) -> None:
@@ -77,9 +80,7 @@ class TokenWriter:
         sets: dict[str, Any] = {}
         for split in Split:
             self.files[split].close()
-            starts = np.zeros(1 + sum(len(part) for part in self.lengths[split]), "<i8")
-            if self.lengths[split]:
-                np.cumsum(np.concatenate(self.lengths[split]), out=starts[1:])
+            starts = np.cumsum([0, *self.lengths[split]], dtype="<i8")
             self.hashes[split].update(starts.tobytes())
             known = len(self.nbytes[split]) == len(starts) - 1
             np.savez(
@@ -109,16 +110,16 @@ class TokenWriter:
             self.waiting, self.tokenizer.encode_batch_fast(texts, add_special_tokens=False), strict=True
         ):
             ids = np.array([*encoded.ids, self.end_id], self.dtype)
-            self._write(split, ids, np.array([len(ids)]))
+            self._write(split, ids)
+            self.lengths[split].append(len(ids))
             self.nbytes[split].append(len(document.text.encode("utf-8", "surrogatepass")))
             self.source[split].append(self._source(document.source))
         self.waiting.clear()
 
-    def _write(self, split: Split, tokens: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+    def _write(self, split: Split, tokens: NDArray[Any]) -> None:
         raw = tokens.astype(self.dtype, copy=False).tobytes()
         self.files[split].write(raw)
         self.hashes[split].update(raw)
-        self.lengths[split].append(lengths)
 
     def _source(self, name: str) -> int:
         if name not in self.sources and len(self.sources) == MOST_SOURCES:

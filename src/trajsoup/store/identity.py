@@ -25,6 +25,7 @@ class Identities:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._known: dict[str, list[object]] = {}
+        self._changed = False
         if path.is_file():
             try:
                 self._known = json.loads(path.read_text(encoding="utf-8"))
@@ -47,8 +48,9 @@ class Identities:
         return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()
 
     def save(self) -> None:
-        """Keep what was hashed."""
-        write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
+        """Keep what was hashed, if anything was."""
+        if self._changed:
+            write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
 
     def _file(self, file: Path) -> str:
         stat = file.stat()
@@ -57,4 +59,5 @@ class Identities:
         known = self._known.get(name)
         if known is None or known[:3] != state:
             known = self._known[name] = [*state, sha256_file(file)]
+            self._changed = True
         return str(known[3])
