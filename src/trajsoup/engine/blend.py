@@ -153,7 +153,8 @@ class _Pass:
         try:
             stride = self.block_bytes + 2 * PAGE
             buffer = aligned_buffer(stride * len(self.keys))
-            out = np.empty((len(self.rows), self.block_bytes), np.uint8)
+            out = np.frombuffer(aligned_buffer(len(self.rows) * self.block_bytes), np.uint8)
+            out = out.reshape(len(self.rows), self.block_bytes)
             while True:
                 with self.lock:
                     block = None if self.error is not None else next(queue, None)
@@ -225,6 +226,9 @@ class _Pass:
                 return CheckpointError(
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out"
                 )
+        for plain, program in self.programs:  # the compiled kernels notice an overflow, but leave any bits for it
+            run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=False)
+            run(bits, starts, block.items, program, results)
         overflown = nonfinite(results[:, : block.items], block.out_dtype).any(axis=0)
         return BlendError(
             f"tensor {self._tensor_at(block, int(overflown.argmax()))!r} overflows {block.out_dtype} although every "

@@ -13,6 +13,7 @@ from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.safetensors import FLOATS
+from trajsoup.store.source import PAGE, open_direct
 
 
 class FileSink:
@@ -21,18 +22,22 @@ class FileSink:
     def __init__(self, folder: Path, layout: Layout, *, digest: bool = True) -> None:
         self.folder, self.layout = folder, layout
         self._fds: list[int] = []
+        self._direct: list[int | None] = []
         for file in layout.files:
             fd = os.open(folder / file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             self._fds.append(fd)
+            self._direct.append(open_direct(folder / file.name, os.O_WRONLY))
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
         self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if digest else []
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
-        """Write the block in place."""
-        done = 0
+        """Write the block in place: past the page cache if it is whole pages, which is several times faster."""
+        fd, done = self._direct[file], 0
+        if fd is None or offset % PAGE or len(block) % PAGE:
+            fd = self._fds[file]
         while done < len(block):
-            done += os.pwrite(self._fds[file], block[done:], offset + done)
+            done += os.pwrite(fd, block[done:], offset + done)
         if self._digests:
             self._digests[file].update(offset, block)
 
@@ -55,8 +60,9 @@ class FileSink:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for fd in self._fds:
-            os.close(fd)
+        for fd in (*self._fds, *self._direct):
+            if fd is not None:
+                os.close(fd)
 
 
 class MemorySink:
