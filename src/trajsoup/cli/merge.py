@@ -134,9 +134,7 @@ def _plan(
     shard_bytes: int | None,
     exact_from: str | None,
 ) -> SoupPlan:
-    from dataclasses import replace
-
-    from trajsoup.study.branches import load_branches, scan_branches
+    from trajsoup.study.branches import read_branches
     from trajsoup.study.merge import explicit_row, plan_row, plan_soup
     from trajsoup.study.soup_file import is_soup_file, load_soup_file
 
@@ -150,17 +148,14 @@ def _plan(
         row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
         fork_point = fork_point or own_fork_point
     else:
-        if yaml_file is not None:
-            study = load_branches(yaml_file)
-        else:
-            study = scan_branches([Path(path) for path in inputs], tokens_per_step=tokens_per_step)
-        study = replace(study, fork_point=fork_point or study.fork_point)
+        paths = [Path(path) for path in inputs]
+        study = read_branches(paths, fork_point=fork_point, tokens_per_step=tokens_per_step)
         return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
     return plan_row(row, fork_point=fork_point, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
 
 
 def _show_plan(plan: SoupPlan, output: Path | None, *, as_json: bool) -> None:
-    from trajsoup.engine.blend import BUFFER_BYTES
+    from trajsoup.engine.workers import BUFFER_BYTES
     from trajsoup.study.merge import read_rate
 
     rate = read_rate(plan)

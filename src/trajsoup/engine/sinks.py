@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,11 +34,15 @@ class FileSink:
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
         """Write the block in place: past the page cache if it is whole pages, which is several times faster."""
-        fd, done = self._direct[file], 0
-        if fd is None or offset % PAGE or len(block) % PAGE:
-            fd = self._fds[file]
+        direct, done = self._direct[file], 0
+        if direct is not None and offset % PAGE == 0 and len(block) % PAGE == 0:
+            try:
+                done = os.pwrite(direct, block, offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # the block is not aligned in memory: it goes through the cache instead
+                    raise
         while done < len(block):
-            done += os.pwrite(fd, block[done:], offset + done)
+            done += os.pwrite(self._fds[file], block[done:], offset + done)
         if self._digests:
             self._digests[file].update(offset, block)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,16 @@ def scan_branches(
         branches.append(Branch(name=name, path=run.path, checkpoints=kept))
     study = Branches(branches=tuple(branches), fork_point=fork_point, baseline=names[0], notes=tuple(notes))
     return _with_notes(study, runs)
+
+
+def read_branches(
+    inputs: Sequence[Path], *, fork_point: Path | None = None, tokens_per_step: int | None = None
+) -> Branches:
+    """What a command was given: one study file, or run folders to scan."""
+    if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
+        study = load_branches(inputs[0])
+        return replace(study, fork_point=fork_point or study.fork_point)
+    return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
 
 
 def load_branches(path: Path) -> Branches:
@@ -182,10 +192,7 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             notes.append(
                 f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {field} column to metrics.csv"
             )
-    return Branches(
-        branches=study.branches, fork_point=study.fork_point, baseline=study.baseline, tolerance=study.tolerance,
-        notes=tuple(notes),
-    )  # fmt: skip
+    return replace(study, notes=tuple(notes))
 
 
 def _names(paths: Iterable[Path]) -> list[str]:

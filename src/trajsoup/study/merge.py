@@ -16,9 +16,10 @@ from pathlib import Path
 from trajsoup.core.pool import Candidate
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import Options, blend
+from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import FileSink
+from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
 from trajsoup.store.digest import sample_digest, sha256_file

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import Options, blend
+from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, OutputFile, Span, spans
+from trajsoup.engine.workers import Options
 from trajsoup.errors import VerifyError
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
