@@ -13,7 +13,7 @@ from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 
 def doctor(
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders, or one study file.", show_default=False)
+        list[Path], typer.Argument(metavar="RUN_DIR", help="Run folders, or one study file.", show_default=False)
     ],
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,

@@ -18,7 +18,7 @@ from trajsoup.core.soup import Strategy
 if TYPE_CHECKING:
     from trajsoup.study.merge import SoupPlan
 
-_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?[0-9.]+(?:[eE][-+]?\d+)?)$")
+_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 _SELECT, _RULES = "Selection", "Screen"
 
 
@@ -26,7 +26,7 @@ def merge(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient.",
             show_default=False,
         ),
@@ -77,7 +77,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
-    from trajsoup.study.merge import make_soup
+    from trajsoup.study.merge import make_soup, require_output
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -108,6 +108,8 @@ def merge(
         exact_from=None if exact_from is None else str(exact_from),
     )
     if dry_run:
+        if output is not None:
+            require_output(plan, output)
         _show_plan(plan, output, as_json=as_json)
         return
     assert output is not None
@@ -138,7 +140,8 @@ def _plan(
     from trajsoup.study.merge import explicit_row, plan_row, plan_soup
     from trajsoup.study.soup_file import is_soup_file, load_soup_file
 
-    explicit = [m for m in map(_EXPLICIT.match, inputs) if m]
+    # A run may be called lr=0.1: what exists under its whole name is that.
+    explicit = [m for m in map(_EXPLICIT.match, inputs) if m and not Path(m[0]).exists()]
     if explicit and len(explicit) < len(inputs):
         raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
     yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None

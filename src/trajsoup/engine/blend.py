@@ -29,6 +29,8 @@ from trajsoup.store.source import aligned_buffer
 class Sink(Protocol):
     """Takes the blocks of one output. Called from several threads, each block once."""
 
+    waits: bool  # does `write` wait for a disk? Then more threads keep it busy
+
     def write(self, file: int, offset: int, block: memoryview) -> None:
         """Take bytes that belong at `offset` of output file number `file`."""
 
@@ -81,7 +83,7 @@ class _Pass:
         self.progress = progress
         self.accelerate = options.accelerate
         self.programs = _programs(keys, rows)
-        self.workers = Workers(checkpoints, options=options, outputs=len(rows))
+        self.workers = Workers(checkpoints, options=options, outputs=len(rows), waits=any(sink.waits for sink in sinks))
 
     def run(self, *, digest: bool, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
@@ -182,14 +184,14 @@ def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Prog
 
 
 def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> bool:
-    """Whether the pass meets the bytes of every ingredient's file in order, so that they can be hashed on the way."""
+    """Whether the pass meets the bytes of every ingredient's file in order, and all of them, so that they can be hashed."""
     position = [[header.data_offset for header in checkpoint.headers] for checkpoint in checkpoints]
     for span in found:
         for m, (file, offset) in enumerate(span.inputs):
             if position[m][file] != offset:
                 return False
             position[m][file] += span.items * ITEM_BYTES[span.dtype]
-    return True
+    return position == [[header.file_bytes for header in checkpoint.headers] for checkpoint in checkpoints]
 
 
 def _lead(path: Path) -> bytes:

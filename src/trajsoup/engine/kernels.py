@@ -55,8 +55,10 @@ def accelerated() -> bool:
 def decode(bits: Bits, dtype: str, out: NDArray[np.floating[Any]]) -> None:
     """Turn stored bits into numbers of the accumulator's type, exactly."""
     match dtype:
+        case "BF16" if out.dtype == np.float32:
+            np.left_shift(bits, np.uint32(16), out=out.view(np.uint32), dtype=np.uint32)
         case "BF16":
-            out[...] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            out[...] = np.left_shift(bits, np.uint32(16), dtype=np.uint32).view(np.float32)
         case "F16":
             out[...] = bits.view(np.float16)
         case "F32":
@@ -72,7 +74,11 @@ def encode(values: NDArray[np.floating[Any]], out_dtype: str) -> Bits:
             case "BF16":
                 single = _to_fp32_odd(values)
                 bits = single.view(np.uint32)
-                rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+                rounded = bits >> np.uint32(16)
+                rounded &= np.uint32(1)
+                rounded += np.uint32(0x7FFF)
+                rounded += bits
+                rounded >>= np.uint32(16)
                 halves = rounded.astype(np.uint16)
                 if (nan := np.isnan(single)).any():  # rounding up the last NaN would turn it into a zero
                     halves[nan] = 0x7FC0

@@ -20,6 +20,8 @@ from trajsoup.store.source import PAGE, open_direct
 class FileSink:
     """Writes one output into a folder. The leading bytes come last: until then no reader takes the file for whole."""
 
+    waits = True
+
     def __init__(self, folder: Path, layout: Layout, *, digest: bool = True) -> None:
         self.folder, self.layout = folder, layout
         self._fds: list[int] = []
@@ -72,6 +74,8 @@ class FileSink:
 
 class MemorySink:
     """Keeps one output in memory, as the bytes of its files."""
+
+    waits = False
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -72,15 +72,24 @@ class Workers:
     """The threads of one pass over `checkpoints`."""
 
     def __init__(
-        self, checkpoints: Sequence[Checkpoint], *, options: Options, outputs: int = 0, grain: int = PAGE
+        self,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        options: Options,
+        outputs: int = 0,
+        waits: bool = False,
+        grain: int = PAGE,
     ) -> None:
-        """Choose I/O path, threads and block size. `outputs` counts the blocks a worker holds beside its inputs;
-        blocks are whole multiples of `grain` bytes."""
+        """Choose I/O path, threads and block size.
+
+        `outputs` counts the blocks a worker holds beside its inputs, `waits` says that it waits for a disk when it hands
+        them over; blocks are whole multiples of `grain` bytes.
+        """
         self.checkpoints, self.grain = checkpoints, grain
         paths = [path for checkpoint in checkpoints for path in checkpoint.files]
         self.direct = not is_warm(paths) if options.direct is None else options.direct
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct else cores)
+        self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
         share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
         wanted = min(options.block_bytes or (DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES), share)
         self.block_bytes = max(wanted - wanted % grain, grain)

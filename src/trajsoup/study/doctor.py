@@ -61,17 +61,19 @@ def examine(
 ) -> Examination:
     """Read every checkpoint once and judge each branch. Damage is reported, not raised."""
     checkpoints, problems = _open(study)
-    baseline = next((b for b in study.branches if b.name == study.baseline), study.branches[0])
     fork = None if study.fork_point is None else os.path.abspath(study.fork_point)
+    _require_fork_point(fork, problems)
     matrix = gram(
         checkpoints,
-        centre=fork if fork in checkpoints else None,
+        centre=fork,
         groups=lambda name, shape: (MATRICES,) if len(shape) >= 2 else (),
         options=options,
         progress=progress,
     )
     for found in matrix.nonfinite:
         problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
+    _require_fork_point(fork, problems)
+    baseline = _baseline(study, problems)
     copies = _copies(matrix)
     verdicts, screen_note = _screen(study)
     reference = "the fork point" if matrix.centre is not None else f"baseline {baseline.name}"
@@ -104,6 +106,21 @@ def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
     return opened, problems
 
 
+def _require_fork_point(fork: str | None, problems: Mapping[str, str]) -> None:
+    if fork is not None and fork in problems:
+        raise CheckpointError(f"the fork point cannot be used, so nothing can be measured from it: {problems[fork]}")
+
+
+def _baseline(study: Branches, problems: Mapping[str, str]) -> Branch:
+    """The study's baseline; where none of its checkpoints can be used, the first branch that has one."""
+    preferred = sorted(study.branches, key=lambda b: b.name != study.baseline)
+    return next((b for b in preferred if _usable(b, problems)), preferred[0])
+
+
+def _usable(branch: Branch, problems: Mapping[str, str]) -> list[str]:
+    return [key for s in branch.checkpoints if (key := os.path.abspath(s.path)) not in problems]
+
+
 def _branch(
     branch: Branch,
     baseline: Branch,
@@ -114,14 +131,14 @@ def _branch(
     reference: str,
 ) -> Examined:
     keys = [os.path.abspath(s.path) for s in branch.checkpoints]
-    usable = [key for key in keys if key in matrix.keys]
+    usable = _usable(branch, problems)
     reasons: list[str] = [problems[key] for key in keys if key in problems]
     reasons += [f"{key} is a copy of {copies[key]}: leave one of them out" for key in keys if key in copies]
     closeness = None
     if not usable:
-        judgement = Judgement(outlook=Outlook.BAD, reason="none of its checkpoints fits the others")
+        judgement = Judgement(outlook=Outlook.BAD, reason="none of its checkpoints can be averaged with the others")
     else:
-        closeness = _closeness(usable, [os.path.abspath(s.path) for s in baseline.checkpoints], matrix)
+        closeness = _closeness(usable, _usable(baseline, problems), matrix)
         judgement = judge(closeness, reference=reference)
         if branch is baseline and matrix.centre is None:
             judgement = Judgement(outlook=Outlook.GOOD, reason="the baseline: the others are compared with it")
@@ -139,12 +156,11 @@ def _branch(
     )
 
 
-def _closeness(keys: list[str], baseline: list[str], matrix: Gram) -> Closeness:
+def _closeness(keys: list[str], others: list[str], matrix: Gram) -> Closeness:
     """Of the last checkpoint to the fork point, or to the baseline's last where no fork point is known."""
     products = matrix.groups.get(MATRICES, matrix.whole)
     raw = products.raw()
     last = matrix.position(keys[-1])
-    others = [key for key in baseline if key in matrix.keys]
     target = matrix.position(matrix.centre or (others[-1] if others else keys[-1]))
     square = max(raw[last, last] + raw[target, target] - 2 * raw[last, target], 0.0)
     return Closeness(
