@@ -33,6 +33,10 @@ class BlendError(TrajsoupError):
     """The weighted sum cannot be computed."""
 
 
+class GeometryError(TrajsoupError):
+    """A distance, direction or projection is asked for that the checkpoints do not define."""
+
+
 class OutputError(TrajsoupError):
     """The output cannot be written where it was asked for."""
 
