@@ -37,6 +37,10 @@ class GeometryError(TrajsoupError):
     """A distance, direction or projection is asked for that the checkpoints do not define."""
 
 
+class TheoryError(TrajsoupError):
+    """A quantity of the theory is asked for that its inputs do not define or allow."""
+
+
 class OutputError(TrajsoupError):
     """The output cannot be written where it was asked for."""
 
