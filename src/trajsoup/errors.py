@@ -41,6 +41,10 @@ class TheoryError(TrajsoupError):
     """A quantity of the theory is asked for that its inputs do not define or allow."""
 
 
+class ScalingError(TrajsoupError):
+    """A scaling law or a compute figure cannot be computed from these points."""
+
+
 class OutputError(TrajsoupError):
     """The output cannot be written where it was asked for."""
 
