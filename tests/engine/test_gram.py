@@ -225,3 +225,55 @@ def test_a_file_that_shrinks_under_the_pass_stops_it_with_its_name(tmp_path):
         file.truncate(path.stat().st_size // 2)
     with pytest.raises(CheckpointError, match=r"c3.*became shorter"):
         gram(checkpoints, centre="c0")
+
+
+def test_adding_checkpoints_later_gives_what_one_pass_gives(tmp_path):
+    checkpoints, _ = run_of(tmp_path, count=7)
+    whole = gram(checkpoints, centre="c0", groups=tensor_groups)
+    first = gram({key: checkpoints[key] for key in ("c4", "c0", "c2")}, centre="c0", groups=tensor_groups)
+    added = gram(checkpoints, centre="c0", groups=tensor_groups, known=first)
+    assert added.keys == whole.keys
+    for name, products in whole.groups.items():
+        assert np.allclose(distances(added.group(name).inner), distances(products.inner), rtol=1e-6, atol=0)
+        assert np.allclose(added.group(name).raw(), products.raw(), rtol=1e-6, atol=0)
+        assert np.array_equal(added.group(name).inner, added.group(name).inner.T)
+        assert added.group(name).elements == products.elements
+    old = [2, 4]
+    assert np.array_equal(added.whole.inner[np.ix_(old, old)], first.whole.inner[np.ix_([2, 0], [2, 0])])
+
+
+def test_nothing_is_read_when_nothing_is_new(tmp_path):
+    checkpoints, _ = run_of(tmp_path)
+    known = gram(checkpoints, centre="c0")
+    heard: list[int] = []
+    some = {key: checkpoints[key] for key in ("c3", "c0")}
+    found = gram(some, centre="c0", known=known, progress=heard.append)
+    assert heard == []
+    assert found.keys == ("c3", "c0")
+    assert found.whole.inner[0, 0] == known.whole.inner[3, 3]
+
+
+def test_nan_of_known_and_new_checkpoints_are_both_kept(tmp_path):
+    checkpoints, rows = run_of(tmp_path, dtype="F32")
+    for key, name in (("c1", "model.norm.weight"), ("c3", "model.embed_tokens.weight")):
+        bad = {n: ("F32", rows[0][n].astype(np.float32).reshape(shape)) for n, shape in SHAPES.items()}
+        bad[name][1].flat[0] = np.inf
+        checkpoints[key] = write(tmp_path / f"bad-{key}", bad)
+    first = gram({key: checkpoints[key] for key in ("c0", "c1")}, centre="c0")
+    added = gram(checkpoints, centre="c0", known=first)
+    assert [(n.key, n.tensor) for n in added.nonfinite] == [
+        ("c1", "model.norm.weight"),
+        ("c3", "model.embed_tokens.weight"),
+    ]
+    assert np.isfinite(added.whole.inner).all()
+
+
+def test_only_matrices_about_one_fork_point_and_groups_are_extended(tmp_path):
+    checkpoints, _ = run_of(tmp_path)
+    known = gram({"c0": checkpoints["c0"], "c1": checkpoints["c1"]}, centre="c0")
+    with pytest.raises(GeometryError, match="centred at c0, this one at c1"):
+        gram(checkpoints, centre="c1", known=known)
+    with pytest.raises(GeometryError, match="centred at c0, this one at a mean"):
+        gram(checkpoints, known=known)
+    with pytest.raises(GeometryError, match="tensor groups all, this one all, embeddings"):
+        gram(checkpoints, centre="c0", groups=tensor_groups, known=known)

@@ -89,6 +89,25 @@ class Gram:
         return frozenset(found.key for found in self.nonfinite)
 
 
+def subset(gram: Gram, keys: Sequence[str]) -> Gram:
+    """The same matrix with only these checkpoints, in this order. The centre stays where it was."""
+    at = [gram.position(key) for key in keys]
+    return Gram(
+        keys=tuple(keys),
+        centre=gram.centre if gram.centre in keys else None,
+        groups={
+            name: Products(
+                inner=products.inner[np.ix_(at, at)],
+                along_centre=products.along_centre[at],
+                centre_square=products.centre_square,
+                elements=products.elements,
+            )
+            for name, products in gram.groups.items()
+        },
+        nonfinite=tuple(found for found in gram.nonfinite if found.key in keys),
+    )
+
+
 def weights_matrix(gram: Gram, rows: Sequence[Row]) -> NDArray[np.float64]:
     """W: one line per row, one column per checkpoint of the Gram matrix."""
     matrix = np.zeros((len(rows), len(gram.keys)))

@@ -41,11 +41,6 @@ def bounded_least_squares(
     return np.asarray(found.x, np.float64), float(2 * found.cost)
 
 
-def nonnegative_least_squares(a: Array, b: Array) -> Array:
-    """Minimise |a x - b| over x >= 0."""
-    return np.asarray(_scipy("optimize").nnls(a, b)[0], np.float64)
-
-
 def _scipy(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
