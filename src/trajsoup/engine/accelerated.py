@@ -123,7 +123,7 @@ def _double_to_f64(value):
     return _double_bits(value)
 
 
-_DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
+DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
 _ENCODE_SINGLE = {"BF16": _single_to_bf16, "F16": _single_to_f16}
 _ENCODE_DOUBLE = {"BF16": _double_to_bf16, "F16": _double_to_f16, "F32": _double_to_f32, "F64": _double_to_f64}
 
@@ -144,7 +144,7 @@ def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
 
 @functools.cache
 def _mean_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, encode, mask = _DECODE[dtype], _ENCODE_SINGLE[out_dtype], np.uint16(EXPONENT[out_dtype])
+    decode, encode, mask = DECODE[dtype], _ENCODE_SINGLE[out_dtype], np.uint16(EXPONENT[out_dtype])
 
     @njit(**_COMPILE)
     def run(bits, shifts, n, steps, divisors, sums, out):
@@ -197,7 +197,7 @@ def _mean_kernel(dtype: str, out_dtype: str) -> Any:
 
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, encode = _DECODE[dtype], _ENCODE_DOUBLE[out_dtype]
+    decode, encode = DECODE[dtype], _ENCODE_DOUBLE[out_dtype]
     mask = {"F32": np.uint32, "F64": np.uint64}.get(out_dtype, np.uint16)(EXPONENT[out_dtype])
 
     @njit(**_COMPILE)
