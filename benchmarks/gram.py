@@ -2,8 +2,9 @@
 
     python benchmarks/gram.py --count 60 --megabytes 230 --data DIR
 
-Every figure is measured in a process of its own, so that peak memory is that of one method. The peers stack their
-checkpoints in memory, so they get as many as fit into --peer-megabytes, and gram is measured on the same ones.
+Every figure is measured in a process of its own, so that peak memory is that of one method; imports and compiled code
+are loaded before the clock starts. The peers stack all checkpoints in memory, several times over, so they get smaller
+ones (and gram the same) and a limit on their memory.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from checkpoints import make_checkpoints
 
+from checkpoints import make_checkpoints
 from trajsoup.core.geometry import cosines, distances
 from trajsoup.core.gram import tensor_groups
 from trajsoup.engine.gram import gram
 from trajsoup.store.checkpoint import open_checkpoint
+from trajsoup.store.safetensors import build_header
 
 READ_BYTES = 1 << 20
 
@@ -37,9 +39,9 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=Path("benchmarks/.data"))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--peer-megabytes", type=int, default=6000, help="memory that a peer may take; 0 leaves them out"
-    )
+    parser.add_argument("--peer-count", type=int, default=12, help="checkpoints for the peers; 0 leaves them out")
+    parser.add_argument("--peer-megabytes", type=int, default=32, help="of one of their checkpoints")
+    parser.add_argument("--peer-gigabytes", type=float, default=12, help="memory that a peer may take")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
     paths = make_checkpoints(args.data, count=args.count, checkpoint_bytes=args.megabytes * 10**6, vocab=args.vocab)
@@ -47,8 +49,8 @@ def main() -> None:
     print(f"{len(paths)} checkpoints, {total / 1e9:.2f} GB of bf16, {args.repeats} repeats, medians\n")
     measured(read, paths)  # warm the page cache
 
-    reads = [measured(read, paths) for _ in range(args.repeats)]
-    grams = [measured(run_gram, paths) for _ in range(args.repeats)]
+    runs = [(measured(read, paths), measured(run_gram, paths)) for _ in range(args.repeats)]  # in turn: noise hits both
+    reads, grams = [r for r, _ in runs], [g for _, g in runs]
     read_rate, gram_rate = total / median(reads) / 1e9, total / median(grams) / 1e9
     figures: dict[str, object] = {
         "checkpoints": len(paths),
@@ -62,23 +64,21 @@ def main() -> None:
     line("gram, with tensor groups", f"{gram_rate:.2f} GB/s", f"{gram_rate / read_rate:.2f} of the read (target 0.3)")
     line("  peak memory", f"{figures['gram_peak_mib']:.0f} MiB", "(target 400)")
 
-    few = paths[: max(args.peer_megabytes * 10**6 // (open_checkpoint(paths[0]).nbytes * 2 * 3), 0)]
-    if len(few) >= 3:
-        figures |= against_peers(few, args.repeats)
-    else:
-        print(f"\nthe peers do not fit into {args.peer_megabytes} MB: raise --peer-megabytes or lower --megabytes")
+    if args.peer_count:
+        few = small_checkpoints(args.data, count=args.peer_count, megabytes=args.peer_megabytes)
+        figures |= against_peers(few, repeats=args.repeats, limit=int(args.peer_gigabytes * 2**30))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def against_peers(few: Sequence[Path], repeats: int) -> dict[str, object]:
-    print(f"\non {len(few)} checkpoints:")
+def against_peers(few: Sequence[Path], *, repeats: int, limit: int) -> dict[str, object]:
+    print(f"\non {len(few)} checkpoints of {few[0].stat().st_size / 1e6:.0f} MB:")
     ours = [measured(run_gram, few) for _ in range(repeats)]
     seconds, peak = median(ours), max(m["peak_mib"] for m in ours)
     line("gram", f"{seconds:.2f} s", f"{peak:.0f} MiB")
     found: dict[str, object] = {"peer_checkpoints": len(few), "gram_few_seconds": seconds, "gram_few_peak_mib": peak}
     for name, peer in (("numpy stack + SVD", stack_and_svd), ("scikit-learn PCA", sklearn_pca)):
-        theirs = measured(peer, few)
+        theirs = measured(peer, few, limit=limit)
         if "error" in theirs:
             line(name, "failed", theirs["error"])
             continue
@@ -94,6 +94,20 @@ def against_peers(few: Sequence[Path], repeats: int) -> dict[str, object]:
     line("distances against exact fp64", f"{distance:.1e}", "largest relative error (target 1e-6)")
     line("cosines against exact fp64", f"{cosine:.1e}", "largest error")
     return found | {"distance_error": distance, "cosine_error": cosine}
+
+
+def small_checkpoints(root: Path, *, count: int, megabytes: int) -> list[Path]:
+    """Single-tensor checkpoints around one fork point, each 5 % away from it."""
+    folder = root / f"gram-{count}x{megabytes}MB"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"checkpoint-{i}.safetensors" for i in range(count)]
+    lead, header = build_header([("model.layers.0.mlp.weight", "BF16", (megabytes * 500, 1000))], metadata={})
+    base = np.random.default_rng(0).standard_normal(megabytes * 500_000, np.float32) * 0.02
+    for i, path in enumerate(paths):
+        if not path.exists() or path.stat().st_size != header.file_bytes:
+            step = np.random.default_rng(i + 1).standard_normal(len(base), np.float32) * 0.001
+            path.write_bytes(lead + ((base + step).view(np.uint32) >> 16).astype(np.uint16).tobytes())
+    return paths
 
 
 def read(paths: Sequence[Path]) -> None:
@@ -171,11 +185,11 @@ def worst(found: np.ndarray, exact: np.ndarray, where: np.ndarray) -> float:
     return float(np.max(np.abs(found[where] / exact[where] - 1)))
 
 
-def measured(work: Callable[[Sequence[Path]], object], paths: Sequence[Path]) -> dict:
+def measured(work: Callable[[Sequence[Path]], object], paths: Sequence[Path], *, limit: int | None = None) -> dict:
     """Run in a new process; its time without start-up, its peak memory, and what it returns."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(there, work, list(paths)))
+    process = context.Process(target=_measure, args=(there, work, list(paths), limit))
     process.start()
     there.close()
     try:
@@ -187,12 +201,30 @@ def measured(work: Callable[[Sequence[Path]], object], paths: Sequence[Path]) ->
         process.join()
 
 
-def _measure(pipe, work, paths) -> None:
+def _measure(pipe, work, paths, limit) -> None:
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    WARM_UP.get(work, lambda paths: None)(paths)
     start = time.perf_counter()
-    result = work(paths)
+    try:
+        result = work(paths)
+    except MemoryError:
+        pipe.send({"error": f"needs more than {limit / 2**30:.0f} GiB"})
+        return
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     pipe.send({"seconds": seconds, "peak_mib": peak, "result": result})
+
+
+def _warm_gram(paths) -> None:
+    run_gram(paths[:1])
+
+
+def _warm_sklearn(paths) -> None:
+    import sklearn.decomposition  # noqa: F401
+
+
+WARM_UP = {run_gram: _warm_gram, sklearn_pca: _warm_sklearn}
 
 
 def median(runs: Sequence[dict]) -> float:

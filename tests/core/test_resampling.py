@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from trajsoup.core.estimators import SoupLosses, fit_branches
 from trajsoup.core.resampling import DocumentLosses, branch_jackknife, document_bootstrap
 from trajsoup.errors import TheoryError
 
@@ -74,3 +77,31 @@ def test_the_jackknife_of_a_mean_is_its_standard_error():
     assert found.high - found.estimate == pytest.approx(2.7764451 * found.standard_error)
     with pytest.raises(TheoryError, match="2 branches"):
         branch_jackknife("AB", lambda left: 0.0)
+
+
+def test_variances_of_a_study_get_both_intervals():
+    """Losses of soups by document, as a study has them: each document has its own curvature and optimum."""
+    rng = np.random.default_rng(4)
+    branches, documents = ("EXP1", "EXP2", "EXP3", "EXP4"), 80
+    anchors = dict(zip(branches, rng.standard_normal((4, 3)), strict=True))
+    curvature, optima = rng.uniform(0.5, 1.5, documents), 0.1 * rng.standard_normal((documents, 3))
+    soups = [frozenset(s) for n in range(1, 5) for s in itertools.combinations(branches, n)]
+    points = [np.mean([anchors[b] for b in soup], axis=0) for soup in soups]
+    losses = DocumentLosses(
+        names=tuple(" ".join(sorted(soup)) for soup in soups),
+        losses=np.array([0.5 * curvature * np.sum((x - optima) ** 2, axis=1) for x in points]),
+        tokens=rng.integers(50, 500, documents).astype(float),
+    )
+
+    def study(means) -> SoupLosses:
+        return SoupLosses(soups={(frozenset(name.split()), 1): loss for name, loss in means.items()})
+
+    by_document = document_bootstrap(losses, lambda means: fit_branches(study(means), k=1).spread, resamples=300)
+    whole = study(losses.mean())
+    by_branch = branch_jackknife(branches, lambda left: fit_branches(whole.only(left), k=1).spread)
+    weights = losses.tokens / losses.tokens.sum()
+    exact = 0.5 * float(weights @ curvature) * np.var(list(anchors.values()), axis=0, ddof=1).sum()
+    assert by_document.estimate == pytest.approx(exact)
+    assert by_branch.estimate == pytest.approx(exact)
+    assert by_document.low < exact < by_document.high
+    assert by_branch.standard_error > by_document.standard_error  # four branches say less than eighty documents
