@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -285,3 +286,25 @@ def test_only_matrices_about_one_fork_point_and_groups_are_extended(tmp_path):
         gram(checkpoints, known=known)
     with pytest.raises(GeometryError, match="tensor groups all, this one all, embeddings"):
         gram(checkpoints, centre="c0", groups=tensor_groups, known=known)
+
+
+def test_sums_are_taken_in_file_order_even_if_the_first_block_comes_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
+    values = np.zeros(4096)
+    values[:512], values[512::512] = 1e8 / np.sqrt(512), 1.0  # 1e16 + 1 + 1 + ... depends on its order in fp64
+    first = write(tmp_path / "a", {"w": ("F64", np.zeros(4096))})
+    checkpoints = {"a": first, "b": write(tmp_path / "b", {"w": ("F64", values)})}
+    alone = gram(checkpoints, centre="a", options=Options(workers=1, block_bytes=4096))
+    others_done = threading.Event()
+    add = module._Pass._add
+
+    def late(self, number, products):
+        if number == 0:
+            assert others_done.wait(timeout=30)
+        add(self, number, products)
+        if number == 7:
+            others_done.set()
+
+    monkeypatch.setattr(module._Pass, "_add", late)
+    together = gram(checkpoints, centre="a", options=Options(workers=2, block_bytes=4096))
+    assert together.whole.inner[1, 1] == alone.whole.inner[1, 1]
