@@ -37,6 +37,14 @@ class GeometryError(TrajsoupError):
     """A distance, direction or projection is asked for that the checkpoints do not define."""
 
 
+class TheoryError(TrajsoupError):
+    """A quantity of the theory is asked for that its inputs do not define or allow."""
+
+
+class ScalingError(TrajsoupError):
+    """A scaling law or a compute figure cannot be computed from these points."""
+
+
 class OutputError(TrajsoupError):
     """The output cannot be written where it was asked for."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,10 +81,11 @@ def distances(inner: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32", "F64"])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_distances_from_the_fork_point_are_those_of_the_definition_in_fp64(tmp_path, dtype, shards):
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_distances_from_the_fork_point_are_those_of_the_definition_in_fp64(tmp_path, dtype, shards, accelerate):
     checkpoints, rows = run_of(tmp_path, dtype=dtype, shards=shards)
     x = flat(rows)
-    found = gram(checkpoints, centre="c0")
+    found = gram(checkpoints, centre="c0", options=Options(accelerate=accelerate))
     exact = (x - x[0]) @ (x - x[0]).T
     assert np.allclose(distances(found.whole.inner), distances(exact), rtol=1e-6, atol=0)
     assert np.allclose(found.whole.raw(), x @ x.T, rtol=1e-6, atol=0)
@@ -90,10 +93,11 @@ def test_distances_from_the_fork_point_are_those_of_the_definition_in_fp64(tmp_p
     assert found.whole.elements == x.shape[1]
 
 
-def test_centred_at_the_mean_rows_sum_to_zero_and_raw_products_are_recovered(tmp_path):
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_centred_at_the_mean_rows_sum_to_zero_and_raw_products_are_recovered(tmp_path, accelerate):
     checkpoints, rows = run_of(tmp_path)
     x = flat(rows)
-    found = gram(checkpoints)
+    found = gram(checkpoints, options=Options(accelerate=accelerate))
     exact = (x - x.mean(axis=0)) @ (x - x.mean(axis=0)).T
     assert found.centre is None
     assert np.allclose(found.whole.inner, exact, rtol=0, atol=1e-6 * np.abs(exact).max())
@@ -115,18 +119,20 @@ def test_groups_have_their_own_matrices_which_add_up_to_the_whole(tmp_path):
         found.group("router")
 
 
+@pytest.mark.parametrize("accelerate", [True, False])
 @pytest.mark.parametrize("centre", ["c0", None])
-def test_threads_blocks_and_io_path_change_no_bit(tmp_path, monkeypatch, centre):
+def test_threads_blocks_and_io_path_change_no_bit(tmp_path, monkeypatch, centre, accelerate):
     monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
     checkpoints, _ = run_of(tmp_path)
-    first = gram(checkpoints, centre=centre, groups=tensor_groups, options=Options(workers=1))
-    for options in (
-        Options(workers=4, block_bytes=4096),
-        Options(workers=3, block_bytes=12288),
-        Options(workers=2, direct=True),
-        Options(workers=5, buffer_bytes=1 << 16),
+    plain = Options(workers=1, accelerate=accelerate)
+    first = gram(checkpoints, centre=centre, groups=tensor_groups, options=plain)
+    for changes in (
+        {"workers": 4, "block_bytes": 4096},
+        {"workers": 3, "block_bytes": 12288},
+        {"workers": 2, "direct": True},
+        {"workers": 5, "buffer_bytes": 1 << 16},
     ):
-        again = gram(checkpoints, centre=centre, groups=tensor_groups, options=options)
+        again = gram(checkpoints, centre=centre, groups=tensor_groups, options=replace(plain, **changes))
         for name, products in first.groups.items():
             assert np.array_equal(products.inner, again.group(name).inner)
             assert np.array_equal(products.along_centre, again.group(name).along_centre)
@@ -142,8 +148,9 @@ def test_centring_at_the_fork_point_keeps_distances_that_uncentred_products_lose
     assert worst[0] < 1e-6 < 1e-4 < worst[1]
 
 
+@pytest.mark.parametrize("accelerate", [True, False])
 @pytest.mark.parametrize("centre", ["c0", None])
-def test_nan_is_reported_and_leaves_the_other_checkpoints_alone(tmp_path, centre):
+def test_nan_is_reported_and_leaves_the_other_checkpoints_alone(tmp_path, centre, accelerate):
     checkpoints, _ = run_of(tmp_path)
     clean = gram({key: checkpoints[key] for key in ("c0", "c1", "c3", "c4")}, centre=centre)
     rng = np.random.default_rng(1)
@@ -151,7 +158,7 @@ def test_nan_is_reported_and_leaves_the_other_checkpoints_alone(tmp_path, centre
     tensors["model.norm.weight"][1][7] = 0x7FC0
     tensors["model.layers.0.mlp.up_proj.weight"][1][-1, -1] = 0xFF80
     checkpoints["c2"] = write(tmp_path / "diverged", tensors)
-    found = gram(checkpoints, centre=centre)
+    found = gram(checkpoints, centre=centre, options=Options(accelerate=accelerate))
     assert [(bad.key, bad.file, bad.tensor) for bad in found.nonfinite] == [
         ("c2", "model.safetensors", "model.layers.0.mlp.up_proj.weight"),
         ("c2", "model.safetensors", "model.norm.weight"),
@@ -225,3 +232,79 @@ def test_a_file_that_shrinks_under_the_pass_stops_it_with_its_name(tmp_path):
         file.truncate(path.stat().st_size // 2)
     with pytest.raises(CheckpointError, match=r"c3.*became shorter"):
         gram(checkpoints, centre="c0")
+
+
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_adding_checkpoints_later_gives_what_one_pass_gives(tmp_path, accelerate):
+    checkpoints, _ = run_of(tmp_path, count=7)
+    options = Options(accelerate=accelerate)
+    whole = gram(checkpoints, centre="c0", groups=tensor_groups)
+    first = gram({key: checkpoints[key] for key in ("c4", "c0", "c2")}, centre="c0", groups=tensor_groups)
+    added = gram(checkpoints, centre="c0", groups=tensor_groups, known=first, options=options)
+    assert added.keys == whole.keys
+    for name, products in whole.groups.items():
+        assert np.allclose(distances(added.group(name).inner), distances(products.inner), rtol=1e-6, atol=0)
+        assert np.allclose(added.group(name).raw(), products.raw(), rtol=1e-6, atol=0)
+        assert np.array_equal(added.group(name).inner, added.group(name).inner.T)
+        assert added.group(name).elements == products.elements
+    old = [2, 4]
+    assert np.array_equal(added.whole.inner[np.ix_(old, old)], first.whole.inner[np.ix_([2, 0], [2, 0])])
+
+
+def test_nothing_is_read_when_nothing_is_new(tmp_path):
+    checkpoints, _ = run_of(tmp_path)
+    known = gram(checkpoints, centre="c0")
+    heard: list[int] = []
+    some = {key: checkpoints[key] for key in ("c3", "c0")}
+    found = gram(some, centre="c0", known=known, progress=heard.append)
+    assert heard == []
+    assert found.keys == ("c3", "c0")
+    assert found.whole.inner[0, 0] == known.whole.inner[3, 3]
+
+
+def test_nan_of_known_and_new_checkpoints_are_both_kept(tmp_path):
+    checkpoints, rows = run_of(tmp_path, dtype="F32")
+    for key, name in (("c1", "model.norm.weight"), ("c3", "model.embed_tokens.weight")):
+        bad = {n: ("F32", rows[0][n].astype(np.float32).reshape(shape)) for n, shape in SHAPES.items()}
+        bad[name][1].flat[0] = np.inf
+        checkpoints[key] = write(tmp_path / f"bad-{key}", bad)
+    first = gram({key: checkpoints[key] for key in ("c0", "c1")}, centre="c0")
+    added = gram(checkpoints, centre="c0", known=first)
+    assert [(n.key, n.tensor) for n in added.nonfinite] == [
+        ("c1", "model.norm.weight"),
+        ("c3", "model.embed_tokens.weight"),
+    ]
+    assert np.isfinite(added.whole.inner).all()
+
+
+def test_only_matrices_about_one_fork_point_and_groups_are_extended(tmp_path):
+    checkpoints, _ = run_of(tmp_path)
+    known = gram({"c0": checkpoints["c0"], "c1": checkpoints["c1"]}, centre="c0")
+    with pytest.raises(GeometryError, match="centred at c0, this one at c1"):
+        gram(checkpoints, centre="c1", known=known)
+    with pytest.raises(GeometryError, match="centred at c0, this one at a mean"):
+        gram(checkpoints, known=known)
+    with pytest.raises(GeometryError, match="tensor groups all, this one all, embeddings"):
+        gram(checkpoints, centre="c0", groups=tensor_groups, known=known)
+
+
+def test_sums_are_taken_in_file_order_even_if_the_first_block_comes_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
+    values = np.zeros(4096)
+    values[:512], values[512::512] = 1e8 / np.sqrt(512), 1.0  # 1e16 + 1 + 1 + ... depends on its order in fp64
+    first = write(tmp_path / "a", {"w": ("F64", np.zeros(4096))})
+    checkpoints = {"a": first, "b": write(tmp_path / "b", {"w": ("F64", values)})}
+    alone = gram(checkpoints, centre="a", options=Options(workers=1, block_bytes=4096))
+    others_done = threading.Event()
+    add = module._Pass._add
+
+    def late(self, number, products):
+        if number == 0:
+            assert others_done.wait(timeout=30)
+        add(self, number, products)
+        if number == 7:
+            others_done.set()
+
+    monkeypatch.setattr(module._Pass, "_add", late)
+    together = gram(checkpoints, centre="a", options=Options(workers=2, block_bytes=4096))
+    assert together.whole.inner[1, 1] == alone.whole.inner[1, 1]

@@ -105,7 +105,7 @@ def _nearest(value):
 
 # How a sum becomes a word (32 or 64 bits) and the word the stored bits; and what, added to the word without its sign,
 # reaches the top bit exactly if the stored value would be infinite or not a number.
-_DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
+DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
 _WORD = {"BF16": _odd, "F16": _odd, "F32": _nearest, "F64": _double_bits}
 _STORE = {"BF16": _bf16_of, "F16": _f16_of, "F32": _same, "F64": _same}
 _BODY = {"F64": np.uint64(0x7FFFFFFFFFFFFFFF)}
@@ -133,7 +133,7 @@ def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
 
 @functools.cache
 def _mean_kernel(dtype: str) -> Any:
-    decode, store, margin = _DECODE[dtype], _STORE[dtype], _MARGIN["F32"]
+    decode, store, margin = DECODE[dtype], _STORE[dtype], _MARGIN["F32"]
     body, top = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 
     @njit(**_COMPILE)
@@ -198,7 +198,7 @@ def _mean_kernel(dtype: str) -> Any:
 
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, to_word, store, margin = _DECODE[dtype], _WORD[out_dtype], _STORE[out_dtype], _MARGIN[out_dtype]
+    decode, to_word, store, margin = DECODE[dtype], _WORD[out_dtype], _STORE[out_dtype], _MARGIN[out_dtype]
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
     top = body + type(body)(1)
 

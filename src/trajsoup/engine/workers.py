@@ -32,7 +32,7 @@ DIRECT_WORKERS = 8  # requests in flight that keep a disk busy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a pass runs. None of it changes a bit of the result."""
+    """How a pass runs. None of it changes a bit of the result, but for `accelerate` the last bits of a Gram matrix."""
 
     workers: int | None = None  # None: one per core, or more where the disk must be kept busy
     direct: bool | None = None  # read past the page cache; None: if the files are not cached
