@@ -120,7 +120,7 @@ def load_branches(path: Path) -> Branches:
     tolerance = _number(screen.get("tolerance"), f"{path}: screen: tolerance")
     return Branches(
         branches=branches,
-        fork_point=base / str(data["fork_point"]) if data.get("fork_point") else None,
+        fork_point=_below(base, data["fork_point"]) if data.get("fork_point") else None,
         baseline=str(screen.get("baseline") or branches[0].name),
         tolerance=TOLERANCE if tolerance is None else tolerance,
     )
@@ -154,7 +154,7 @@ def save_branches(study: Branches, path: Path) -> None:
 
 def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
     check_keys(entry, ("path", "checkpoints"), where=f"{where}: branch {name!r}")
-    path = base / str(entry.get("path", "."))
+    path = _below(base, entry.get("path", "."))
     listed = entry.get("checkpoints")
     if not isinstance(listed, list) or not listed:
         raise StudyError(f"{where}: branch {name!r} lists no checkpoints: scan the runs again")
@@ -168,7 +168,7 @@ def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
         numbers = {field: _number(item.get(field), f"{place}: {field}") for field in fields[3:]}
         saved.append(
             Saved(
-                path=path / str(item["path"]),
+                path=_below(path, item["path"]),
                 step=_whole(item.get("step"), f"{place}: step"),
                 tokens=_whole(item.get("tokens"), f"{place}: tokens"),
                 **numbers,
@@ -234,6 +234,10 @@ def _names(paths: Iterable[Path]) -> list[str]:
 
 def _relative(path: Path, base: Path) -> str:
     return os.path.relpath(os.path.abspath(path), base)  # a link stays a link: its target may have another name
+
+
+def _below(base: Path, text: Any) -> Path:
+    return Path(os.path.normpath(base / str(text)))
 
 
 def _dump(data: Any) -> str:
