@@ -25,6 +25,10 @@ class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 
 
+class DivergedError(CheckpointError):
+    """A checkpoint holds NaN or Inf."""
+
+
 class MismatchError(CheckpointError):
     """Two ingredients differ where they must agree."""
 
@@ -51,3 +55,11 @@ class OutputError(TrajsoupError):
 
 class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
+
+
+class CorpusError(TrajsoupError):
+    """Documents, their splits or their tokenizer cannot be used as they are."""
+
+
+class ScoreError(TrajsoupError):
+    """A model cannot be scored, or scores cannot be compared."""
