@@ -39,3 +39,15 @@ class OutputError(TrajsoupError):
 
 class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
+
+
+class RecipeError(StudyError):
+    """A recipe, or the set of recipes of a study, cannot be trained as written."""
+
+
+class TrainError(TrajsoupError):
+    """A branch cannot be trained or resumed."""
+
+
+class DivergedError(TrainError):
+    """A loss or gradient became NaN or infinite."""
