@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false
 """The kernels of kernels.py compiled by numba: one pass over cache-sized chunks, no temporary per input."""
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def _odd(value):
 
 @njit(**_COMPILE)
 def _bf16_of(bits):
-    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+    """fp32 bits to bf16, nearest even. NaN is set apart: rounding up the last one would turn it into a zero."""
+    half = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    half = np.uint32(0x7FC0) if (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else half
+    return np.uint16(half)
 
 
 @njit(**_COMPILE)

@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -61,6 +62,7 @@ def blend(
     layout: Layout,
     exact_from: str | None = None,
     digest: bool = False,
+    parts: Sequence[Span] | None = None,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Mapping[str, tuple[str, ...]]:
@@ -68,13 +70,14 @@ def blend(
 
     `checkpoints` maps the keys of the rows to opened checkpoints, whose signatures must agree already. Integer and
     boolean tensors must be equal in all of them, or `exact_from` names the one to copy. With `digest`, the sha256 of
-    every ingredient's files comes back by key; without it an empty mapping does. `progress` hears of bytes read.
+    every ingredient's files comes back by key; without it an empty mapping does. `parts` limits the pass to some spans
+    of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
     """
     options = options or Options()
     keys = sorted({key for row in rows for key in row.weights} | ({exact_from} if exact_from else set()))
     order = [checkpoints[key] for key in keys]
     work = _Pass(keys, order, rows, sinks, layout, exact_from, options, progress)
-    return work.run(digest=digest)
+    return work.run(digest=digest, parts=parts)
 
 
 class _Pass:
@@ -102,14 +105,14 @@ class _Pass:
         self.workers = options.workers or (max(DIRECT_WORKERS, cores) if self.direct else cores)
         share = options.buffer_bytes // self.workers // (len(keys) + len(rows))
         largest = options.block_bytes or (DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES)
-        self.block_bytes = max(min(largest, share - share % PAGE), PAGE)
+        self.block_bytes = max(min(largest, share) // PAGE * PAGE, PAGE)
         self.digests: list[list[OrderedDigest]] = []
         self.sources: list[list[Source]] = []
         self.error: BaseException | None = None
         self.lock = threading.Lock()
 
-    def run(self, *, digest: bool) -> Mapping[str, tuple[str, ...]]:
-        found = spans(self.layout, self.checkpoints)
+    def run(self, *, digest: bool, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
+        found = spans(self.layout, self.checkpoints) if parts is None else parts
         in_order = digest and _in_file_order(found, self.checkpoints)
         with contextlib.ExitStack() as stack:
             for checkpoint in self.checkpoints:
@@ -162,7 +165,7 @@ class _Pass:
                 else:
                     self._copy(block, buffer, stride, shifts)
                 self.progress(block.items * ITEM_BYTES[block.dtype] * len(self.keys))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
             self._stop(error)
 
     def _read(self, block: Span, buffer: memoryview, stride: int) -> list[int]:
@@ -189,7 +192,7 @@ class _Pass:
             run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=self.accelerate)
             finite &= run(bits, starts, block.items, program, results)
         if not finite:
-            raise self._culprit(block, bits, starts)
+            raise self._culprit(block, bits, starts, results)
         nbytes = block.items * ITEM_BYTES[block.out_dtype]
         for row, sink in enumerate(self.sinks):
             sink.write(block.file, block.offset, memoryview(out[row])[:nbytes])
@@ -201,7 +204,8 @@ class _Pass:
         if self.exact_from is None:
             for m, view in enumerate(views):
                 if view != chosen:
-                    name = self._tensor_at(block, 0)
+                    differ = np.frombuffer(view, np.uint8) != np.frombuffer(chosen, np.uint8)
+                    name = self._tensor_at(block, int(differ.argmax()) // ITEM_BYTES[block.dtype])
                     raise MismatchError(
                         f"the {block.dtype} tensor {name!r} differs between {self.checkpoints[0].path} and "
                         f"{self.checkpoints[m].path}, and integers are not averaged: pass --exact-from with the "
@@ -210,7 +214,9 @@ class _Pass:
         for sink in self.sinks:
             sink.write(block.file, block.offset, chosen)
 
-    def _culprit(self, block: Span, bits: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Exception:
+    def _culprit(
+        self, block: Span, bits: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], results: np.ndarray[Any, Any]
+    ) -> Exception:
         for m, start in enumerate(starts):
             bad = nonfinite(bits[m, start : start + block.items], block.dtype)
             if bad.any():
@@ -219,9 +225,10 @@ class _Pass:
                 return CheckpointError(
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out"
                 )
+        overflown = nonfinite(results[:, : block.items], block.out_dtype).any(axis=0)
         return BlendError(
-            f"tensor {self._tensor_at(block, 0)!r} overflows {block.out_dtype} although every ingredient is finite: "
-            "use smaller weights, or --dtype bf16 or fp32"
+            f"tensor {self._tensor_at(block, int(overflown.argmax()))!r} overflows {block.out_dtype} although every "
+            "ingredient is finite: use smaller weights, or --dtype bf16 or fp32"
         )
 
     def _tensor_at(self, block: Span, item: int) -> str:
@@ -257,8 +264,8 @@ def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> 
     return True
 
 
-def _lead(path: Any) -> bytes:
-    with open(path, "rb") as file:
+def _lead(path: Path) -> bytes:
+    with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         file.seek(0)
         return file.read(8 + length)

@@ -5,8 +5,8 @@ times faster. A test compares them bit by bit.
 
 - 16-bit inputs, plain means, 16-bit output: sum in fp32, then divide by the count. For bf16 this gave the correctly
   rounded exact mean for every count tried; multiplying by 1/M, or weighting before adding, did not.
-- everything else (weighted rows, fp32, fp64, other output dtypes): sum in fp64. On the way to 16 bits fp64 is rounded to
-  fp32 *to odd*, so that the final rounding sees an inexact value as inexact and rounds once in effect.
+- everything else (weighted rows, fp32, fp64, other output dtypes): sum in fp64. On the way to 16 bits fp64 is rounded
+  to fp32 *to odd*, so that the final rounding sees an inexact value as inexact and rounds once in effect.
 """
 
 from __future__ import annotations
@@ -70,10 +70,13 @@ def encode(values: NDArray[np.floating[Any]], out_dtype: str) -> Bits:
     with np.errstate(over="ignore", invalid="ignore"):
         match out_dtype:
             case "BF16":
-                bits = _to_fp32_odd(values).view(np.uint32)
-                return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
-                    np.uint16
-                )
+                single = _to_fp32_odd(values)
+                bits = single.view(np.uint32)
+                rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+                halves = rounded.astype(np.uint16)
+                if (nan := np.isnan(single)).any():  # rounding up the last NaN would turn it into a zero
+                    halves[nan] = 0x7FC0
+                return halves
             case "F16":
                 return _to_fp32_odd(values).astype(np.float16).view(np.uint16)
             case "F32":

@@ -111,7 +111,7 @@ def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
 
 
 def blocks(all_spans: Sequence[Span], *, block_bytes: int) -> Iterator[Span]:
-    """Cut spans into blocks of at most `block_bytes` of input. Cuts fall on whole pages of the output where they can."""
+    """Cut spans into blocks of at most `block_bytes`. Cuts fall on whole pages of the output where they can."""
     for span in all_spans:
         item, out_item = ITEM_BYTES[span.dtype], ITEM_BYTES[span.out_dtype]
         most = max(block_bytes // max(item, out_item), 1)

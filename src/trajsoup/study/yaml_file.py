@@ -36,7 +36,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise StudyError(f"{path} has more than {MAX_BYTES:,} bytes: that is not a study or soup file")
-        data = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)  # noqa: S506
+        data = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}: check the path") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:

@@ -1,0 +1,5 @@
+"""`trajsoup doctor`."""
+
+
+def doctor() -> None:
+    """Demo."""
