@@ -51,3 +51,11 @@ class TrainError(TrajsoupError):
 
 class DivergedError(TrainError):
     """A loss or gradient became NaN or infinite."""
+
+
+class CorpusError(TrajsoupError):
+    """Documents, their splits or their tokenizer cannot be used as they are."""
+
+
+class ScoreError(TrajsoupError):
+    """A model cannot be scored, or scores cannot be compared."""

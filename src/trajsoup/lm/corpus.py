@@ -1,0 +1,255 @@
+"""Documents become four sets of tokens that share no document, cached by content.
+
+    spec -> documents -> split by hash -> tokenizer -> tokens on disk (memory-mapped) -> Corpus
+
+Every document ends with the end-of-text id. The cache folder is named by a hash of everything that shapes it: the
+files, the builtin corpus, the settings, the tokenizer. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajsoup.core.splits import Split, document_hash, require_shares, split_of
+from trajsoup.errors import CorpusError, OutputError
+from trajsoup.lm import builtin
+from trajsoup.lm.documents import TOKEN_SUFFIXES, Document, files_of, read_documents
+from trajsoup.lm.tasks.training import tasks_digest
+from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer, train_tokenizer
+from trajsoup.lm.writing import TokenWriter
+from trajsoup.store.digest import sha256_file
+from trajsoup.store.publish import publishing
+
+FORMAT = 1  # raise it when the same input would give other tokens
+BUILTIN_SHARES = {Split.PRETRAIN: 0.35, Split.TRAIN: 0.45, Split.VALIDATION: 0.1, Split.TEST: 0.1}
+HELD_OUT_SHARE = 0.05  # of a user's training documents, for a validation or test set that was not named
+TOKENIZER_CHARACTERS = 32 << 20  # more text changes a small vocabulary no further
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSet:
+    """One split: its tokens, and where its documents begin."""
+
+    tokens: NDArray[np.uint32 | np.uint16]  # 1-D, usually a read-only memmap; every document ends with end-of-text
+    starts: NDArray[np.int64]  # offsets of the documents, last entry = len(tokens)
+    digest: str  # sha256 of tokens and starts
+    document_bytes: NDArray[np.int64] | None = None  # UTF-8 bytes of each document; None: known only as tokens
+    source: NDArray[np.uint8] | None = None  # by document: position in source_names
+    source_names: tuple[str, ...] = ()
+
+    @property
+    def n_documents(self) -> int:
+        """How many documents the set holds."""
+        return len(self.starts) - 1
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens the set holds, end-of-text included."""
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """Four sets and the tokenizer that made them."""
+
+    pretrain: TokenSet
+    train: TokenSet
+    validation: TokenSet
+    test: TokenSet
+    tokenizer: Path  # a folder that transformers' AutoTokenizer loads
+    vocab_size: int
+
+    def split(self, split: Split) -> TokenSet:
+        """The set of that name."""
+        return getattr(self, split.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusSpec:
+    """Where documents come from. Without a training path it is the builtin corpus."""
+
+    pretrain: tuple[Path, ...] = ()  # files or folders; for a study that makes its own fork point
+    train: tuple[Path, ...] = ()
+    validation: tuple[Path, ...] = ()  # empty: taken from train, by hash
+    test: tuple[Path, ...] = ()  # empty: taken from train, by hash
+    tokenizer: Path | None = None  # a folder; None: a byte-level BPE is trained on the training documents
+    vocab_size: int = 1024  # of a tokenizer that is trained here
+    text_field: str = "text"  # of JSONL and Parquet
+    source_field: str = "source"
+    shares: Mapping[Split, float] = field(default_factory=lambda: dict(BUILTIN_SHARES))  # builtin: of each set
+    task_share: float = 0.25  # builtin: task documents over all bytes
+    limit_bytes: int | None = None  # builtin: of library text, all sets together; None: all there is
+    seed: int = 0  # builtin: of the generated tasks
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the corpus is the embedded one."""
+        return not self.train
+
+
+def load_corpus(spec: CorpusSpec, *, cache: Path) -> Corpus:
+    """Return the corpus, from the cache if these very documents and settings were tokenised before."""
+    _require_sensible(spec)
+    key = hashlib.sha256(json.dumps(_identity(spec), sort_keys=True).encode()).hexdigest()
+    folder = Path(os.path.abspath(cache)) / f"corpus-{key[:20]}"
+    if not folder.is_dir():
+        try:
+            with publishing(folder) as unfinished:
+                _build(spec, unfinished)
+        except OutputError:
+            if not folder.is_dir():  # otherwise another process made the same corpus meanwhile
+                raise
+    return _open(spec, folder)
+
+
+def require_vocabulary(corpus: Corpus, *, vocab_size: int, model: str) -> None:
+    """Refuse a model whose embedding cannot hold the corpus's tokens."""
+    if vocab_size < corpus.vocab_size:
+        raise CorpusError(
+            f"{model} has {vocab_size:,} embeddings, but the corpus's tokenizer ({corpus.tokenizer}) has "
+            f"{corpus.vocab_size:,} tokens: tokenise the corpus with the model's own tokenizer (corpus.tokenizer)"
+        )
+
+
+def require_same_tokenizer(corpus: Corpus, *, model: Path) -> None:
+    """Refuse a model folder whose tokenizer is another than the corpus's. A folder without one is not checked."""
+    theirs, ours = model / "tokenizer.json", corpus.tokenizer / "tokenizer.json"
+    if not theirs.is_file() or theirs.read_bytes() == ours.read_bytes():
+        return
+    theirs_vocab, ours_vocab = load_tokenizer(model).get_vocab(), load_tokenizer(corpus.tokenizer).get_vocab()
+    if theirs_vocab != ours_vocab:
+        different = next(
+            t for t in sorted(theirs_vocab.keys() | ours_vocab) if theirs_vocab.get(t) != ours_vocab.get(t)
+        )
+        raise CorpusError(
+            f"the tokenizers of {model} and of the corpus ({corpus.tokenizer}) disagree: token {different!r} is "
+            f"{theirs_vocab.get(different)} and {ours_vocab.get(different)}: set corpus.tokenizer to the model's folder"
+        )
+
+
+def _require_sensible(spec: CorpusSpec) -> None:
+    if spec.is_builtin:
+        if spec.validation or spec.test or spec.pretrain:
+            raise CorpusError(
+                "the corpus names a set but no training documents: add train, or leave all out for builtin"
+            )
+        require_shares(spec.shares)
+        if not 0 <= spec.task_share < 1:
+            raise CorpusError(f"task_share is {spec.task_share:g}: use a number from 0 up to, not including, 1")
+    tokens = [p for split in Split for p in getattr(spec, split.value) if p.suffix in TOKEN_SUFFIXES]
+    if tokens and spec.tokenizer is None:
+        raise CorpusError(f"{tokens[0]} holds tokens, whose tokenizer cannot be guessed: set corpus.tokenizer")
+    if tokens and not (spec.validation and spec.test):
+        raise CorpusError(f"{tokens[0]} holds tokens, which are not split here: name validation and test sets too")
+
+
+def _identity(spec: CorpusSpec) -> dict[str, Any]:
+    """Everything that shapes the tokens, by content."""
+    identity: dict[str, Any] = {"format": FORMAT}
+    if spec.tokenizer is None:
+        identity |= {"vocab_size": spec.vocab_size, "tokenizers": importlib.metadata.version("tokenizers")}
+    else:
+        load_tokenizer(spec.tokenizer)
+        identity["tokenizer"] = sha256_file(spec.tokenizer / "tokenizer.json")
+    if spec.is_builtin:
+        files = hashlib.sha256()
+        for path in builtin.library_files():
+            files.update(path.name.encode() + path.read_bytes())
+        return identity | {
+            "builtin": [builtin.VERSION, files.hexdigest(), builtin.topics_digest()],
+            "shares": {split.value: spec.shares.get(split, 0.0) for split in Split},
+            "tasks": [spec.task_share, spec.seed, tasks_digest()],
+            "limit_bytes": spec.limit_bytes,
+        }
+    sets = {s.value: [[p.suffix, sha256_file(p)] for p in files_of(getattr(spec, s.value))] for s in Split}
+    return identity | {"sets": sets, "fields": [spec.text_field, spec.source_field], "held_out": HELD_OUT_SHARE}
+
+
+def _build(spec: CorpusSpec, folder: Path) -> None:
+    documents = list(_documents(spec)) if spec.is_builtin else None  # generated once, read again from files otherwise
+    if spec.tokenizer is None:
+        texts = _training_texts(documents or _documents(spec))
+        train_tokenizer(texts, folder / "tokenizer", vocab_size=spec.vocab_size)
+    tokenizer_folder = spec.tokenizer or folder / "tokenizer"
+    tokenizer = load_tokenizer(tokenizer_folder)
+    writer = TokenWriter(folder, tokenizer=tokenizer, end_id=end_of_text_id(tokenizer, tokenizer_folder))
+    for split, document in documents or _documents(spec):
+        writer.add(split, document)
+    for split in Split:
+        for path in files_of(getattr(spec, split.value)):
+            if path.suffix in TOKEN_SUFFIXES:
+                writer.add_tokens(split, path)
+    writer.finish()
+
+
+def _training_texts(documents: Iterable[tuple[Split, Document]]) -> Iterator[str]:
+    """What a tokenizer may see: never a validation or test document."""
+    left = TOKENIZER_CHARACTERS
+    for split, document in documents:
+        if split in (Split.PRETRAIN, Split.TRAIN) and left > 0:
+            left -= len(document.text)
+            yield document.text
+
+
+def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
+    """Every text document with its set. A document of a later set that an earlier one holds too is left out."""
+    if spec.is_builtin:
+        yield from builtin.documents(
+            shares=spec.shares, task_share=spec.task_share, limit_bytes=spec.limit_bytes, seed=spec.seed
+        )
+        return
+    wanted = {s: HELD_OUT_SHARE for s in (Split.VALIDATION, Split.TEST) if not getattr(spec, s.value)}
+    held_out = {**wanted, Split.TRAIN: 1 - sum(wanted.values())}
+    owner: dict[str, Split] = {}
+    for split in (Split.TEST, Split.VALIDATION, Split.TRAIN, Split.PRETRAIN):
+        for path in files_of(getattr(spec, split.value)):
+            if path.suffix in TOKEN_SUFFIXES:
+                continue
+            for document in read_documents(path, text_field=spec.text_field, source_field=spec.source_field):
+                if not document.text.strip():
+                    continue
+                digest = document_hash(document.text)
+                place = split_of(digest, shares=held_out) if split is Split.TRAIN else split
+                if owner.setdefault(digest, place) is place:
+                    yield place, document
+
+
+def _open(spec: CorpusSpec, folder: Path) -> Corpus:
+    record = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    sets: dict[str, TokenSet] = {}
+    for split in Split:
+        entry = record["sets"][split.value]
+        if entry["tokens"] == 0:
+            if split is not Split.PRETRAIN:
+                raise CorpusError(
+                    f"the corpus is too small for its splits: {split.value} has no document "
+                    f"({_counts(record)}): add documents, or name a {split.value} set"
+                )
+            tokens: NDArray[Any] = np.zeros(0, record["dtype"])
+        else:
+            tokens = np.memmap(folder / f"{split.value}.tokens", record["dtype"], "r")
+        arrays = np.load(folder / f"{split.value}.npz")
+        sets[split.value] = TokenSet(
+            tokens=tokens,
+            starts=arrays["starts"],
+            digest=entry["digest"],
+            document_bytes=arrays["document_bytes"] if entry["bytes_known"] else None,
+            source=arrays["source"],
+            source_names=tuple(record["source_names"]),
+        )
+    tokenizer = spec.tokenizer or folder / "tokenizer"
+    return Corpus(**sets, tokenizer=tokenizer, vocab_size=record["vocab_size"])
+
+
+def _counts(record: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {entry['documents']:,}" for name, entry in record["sets"].items())

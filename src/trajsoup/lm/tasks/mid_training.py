@@ -1,0 +1,144 @@
+"""The embedded suite of mid-training: two configurations for each of the five categories of app:evaluation-protocol.
+
+Each category has one configuration scored by options and one by exact match. All are within reach of a model of a
+hundred thousand parameters, and none can be answered from the format alone: every answer is drawn before its prompt.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from trajsoup.lm.tasks.items import Item, Metric, Task
+from trajsoup.lm.tasks.world import (
+    ATTRIBUTES,
+    FACTS,
+    METHODS,
+    NAMES,
+    PEOPLE,
+    PLACES,
+    THINGS,
+    WORDS,
+    neighbours,
+    with_others,
+)
+
+CATEGORIES = ("general", "language", "professional", "mathematics", "coding")
+CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def ordering(random: Random) -> Item:
+    """Three people, two comparisons, one of three questions."""
+    people = random.sample(PEOPLE, 3)  # oldest first
+    told = [f"{people[0]} is older than {people[1]}.", f"{people[1]} is older than {people[2]}."]
+    random.shuffle(told)
+    asked = random.randrange(3)
+    options = [f" {name}" for name in people]
+    random.shuffle(options)
+    prompt = f"{' '.join(told)} The {('oldest', 'middle', 'youngest')[asked]} is"
+    return Item(prompt=prompt, answer=f" {people[asked]}", options=tuple(options))
+
+
+def pattern(random: Random) -> Item:
+    """Continue a repeated sequence of words."""
+    period = random.sample(WORDS, random.choice((3, 4)))
+    length = len(period) + random.randrange(2, len(period) + 2)
+    shown = [period[i % len(period)] for i in range(length)]
+    return Item(prompt=f"Next: {' '.join(shown)} ->", answer=f" {period[length % len(period)]}")
+
+
+def reading(random: Random) -> Item:
+    """Find in a short text what one person has."""
+    people, things = random.sample(PEOPLE, 3), random.sample(THINGS, 3)
+    text = " ".join(f"{name} has the {thing}." for name, thing in zip(people, things, strict=True))
+    asked = random.randrange(3)
+    options = tuple(f" {thing}" for thing in random.sample(things, 3))
+    return Item(prompt=f"{text} Who has what? {people[asked]} has the", answer=f" {things[asked]}", options=options)
+
+
+def agreement(random: Random) -> Item:
+    """The verb that number and time ask for, with a noun of either number in between."""
+    plural, past = random.random() < 0.5, random.random() < 0.5
+    first, second = random.sample(THINGS, 2)
+    noun = f"{first}s" if plural else first
+    other = f"{second}s" if random.random() < 0.5 else second
+    place = random.choice(("near", "behind", "under", "with", "by"))
+    time = "Yesterday" if past else "Today"
+    verb = (("is", "are"), ("was", "were"))[past][plural]
+    return Item(prompt=f"{time} the {noun} {place} the {other}", answer=f" {verb}")
+
+
+def facts(random: Random) -> Item:
+    """What is remembered of a place; the other place only makes the item a new one."""
+    attribute = random.choice(tuple(ATTRIBUTES))
+    value = random.choice(ATTRIBUTES[attribute])
+    place = random.choice([p for p in PLACES if FACTS[p, attribute] == value])
+    other = random.choice([p for p in PLACES if FACTS[p, attribute] != value])
+    options = tuple(f" {v}" for v in with_others(random, value, ATTRIBUTES[attribute]))
+    return Item(prompt=f"Unlike {other}, the {attribute} of {place} is", answer=f" {value}", options=options)
+
+
+def methods(random: Random) -> Item:
+    """Which builtin type has a method."""
+    kind = random.choice(tuple(METHODS))
+    other = random.choice([k for k in METHODS if k != kind])
+    method, foreign = random.choice(METHODS[kind]), random.choice(METHODS[other])
+    name = random.choice(NAMES)
+    return Item(prompt=f"{name}.{method}() works, {name}.{foreign}() does not: {name} is a", answer=f" {kind}")
+
+
+def addition(random: Random) -> Item:
+    """The sum of two numbers."""
+    options = neighbours(random, low=10, high=99)
+    total = random.choice(options)
+    first = random.randrange(1, total)
+    return Item(prompt=f"{first}+{total - first}=", answer=str(total), options=tuple(map(str, options)))
+
+
+def comparison(random: Random) -> Item:
+    """The largest or smallest of three numbers."""
+    numbers = random.sample(range(10, 100), 3)
+    largest = random.random() < 0.5
+    answer = max(numbers) if largest else min(numbers)
+    listed = ", ".join(map(str, numbers))
+    return Item(prompt=f"The {'largest' if largest else 'smallest'} of {listed} is", answer=f" {answer}")
+
+
+def execution(random: Random) -> Item:
+    """What a three-line program prints."""
+    result = random.randrange(10)
+    x, y = random.sample(NAMES, 2)
+    if random.random() < 0.5:
+        b = random.randrange(0, result + 1)
+        program = f"{x} = {result - b}\n{y} = {x} + {b}"
+    else:
+        b = random.randrange(0, 10 - result)
+        program = f"{x} = {result + b}\n{y} = {x} - {b}"
+    options = with_others(random, str(result), tuple("0123456789"))
+    return Item(prompt=f"{program}\nprint({y})  # ", answer=str(result), options=options)
+
+
+def brackets(random: Random) -> Item:
+    """Close what was opened."""
+    opened = [random.choice("([{") for _ in range(random.choice((2, 3)))]
+    names = random.sample(NAMES, len(opened))
+    text = "".join(f"{name}{bracket}" for name, bracket in zip(names, opened, strict=True))
+    closing = "".join(CLOSING[bracket] for bracket in reversed(opened))
+    return Item(prompt=f"close {text} ->", answer=f" {closing}")
+
+
+def _task(category: str, metric: Metric, chance: float, draw) -> Task:  # noqa: ANN001
+    return Task(name=f"{category}/{draw.__name__}", category=category, metric=metric, chance=chance, draw=draw)
+
+
+SUITE = (
+    _task("general", Metric.OPTIONS, 1 / 3, ordering),
+    _task("general", Metric.EXACT, 1 / 4, pattern),
+    _task("language", Metric.OPTIONS, 1 / 3, reading),
+    _task("language", Metric.EXACT, 1 / 4, agreement),
+    _task("professional", Metric.OPTIONS, 1 / 4, facts),
+    _task("professional", Metric.EXACT, 1 / 4, methods),
+    _task("mathematics", Metric.OPTIONS, 1 / 4, addition),
+    _task("mathematics", Metric.EXACT, 1 / 3, comparison),
+    _task("coding", Metric.OPTIONS, 1 / 4, execution),
+    _task("coding", Metric.EXACT, (1 / 9 + 1 / 27) / 2, brackets),
+)
