@@ -52,9 +52,7 @@ def make_fork_point(folder: Path, **changes: Any) -> Path:
     """Save a freshly initialised tiny model."""
     from trajsoup.lm.models import embedded_config, new_model
 
-    config = embedded_config(
-        vocab_size=VOCAB, end_of_text=END, sequence_length=SEQUENCE, changes={**TINY, **changes}
-    )
+    config = embedded_config(vocab_size=VOCAB, end_of_text=END, sequence_length=SEQUENCE, changes={**TINY, **changes})
     new_model(config, seed=0).save_pretrained(folder)
     return folder
 

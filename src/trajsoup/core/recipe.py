@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from trajsoup.core.quantity import format_tokens
@@ -49,8 +49,8 @@ class Recipe:
     peak_lr: float = 3.39e-4
     global_batch: int = 256  # sequences per optimizer step
     seed: int = 1234  # of the data order
-    schedule: Schedule = Schedule()
-    warmup: Warmup = Warmup()
+    schedule: Schedule = field(default_factory=Schedule)
+    warmup: Warmup = field(default_factory=Warmup)
     weight_decay: float = 0.1  # decoupled
     clip: float = 1.0  # largest norm of the gradient of all parameters together
     betas: tuple[float, float] = (0.9, 0.95)  # of AdamW
@@ -63,7 +63,10 @@ class Recipe:
         _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "of 0 or more")
         _require(self.clip > 0 and math.isfinite(self.clip), "clip", self.clip, "above 0")
         _require(
-            len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas), "betas", self.betas, "two, each from 0 below 1"
+            len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas),
+            "betas",
+            self.betas,
+            "two, each from 0 below 1",
         )
         if self.schedule.shape is not Shape.CONSTANT and self.schedule.decay_to > self.peak_lr:
             raise RecipeError(
@@ -72,7 +75,7 @@ class Recipe:
 
     def effective(self) -> dict[str, str]:
         """Every field that has an effect, as text: what makes two branches different."""
-        shown = {field.name: _show(getattr(self, field.name)) for field in fields(self)}
+        shown = {f.name: _show(getattr(self, f.name)) for f in fields(self)}
         if self.optimizer is Optimizer.ADAMW:
             del shown["momentum"]
         return shown
@@ -83,7 +86,7 @@ def perturbations(recipe: Recipe, *, baseline: Recipe) -> dict[str, tuple[str, s
     mine, base = recipe.effective(), baseline.effective()
     return {
         name: (base.get(name, "-"), mine.get(name, "-"))
-        for name in (field.name for field in fields(Recipe))
+        for name in (f.name for f in fields(Recipe))
         if base.get(name, "-") != mine.get(name, "-")
     }
 

@@ -38,11 +38,16 @@ TOKENIZER_FILES = (
 
 
 def save_checkpoint(
-    placed: Placed, *, folder: Path, step: int, tokenizer: Path | None, accelerator: Accelerator
+    placed: Placed, *, folder: Path, step: int, dtype: str, tokenizer: Path | None, accelerator: Accelerator
 ) -> Path:
     """Write checkpoint-<step>. One that is there already, from before a kill, is the same and stays."""
     out = folder / f"checkpoint-{step}"
     weights = placed.full_weights()
+    if dtype != "float32":
+        # buffers (a router's fp32 bias) keep their dtype, as they do when transformers loads a bf16 model
+        trained = {name for name, _ in placed.model.named_parameters()}
+        whole = placed.model.state_dict() if weights is None else weights
+        weights = {n: t.to(getattr(torch, dtype)) if n in trained else t for n, t in whole.items()}
     if accelerator.is_main_process and not out.exists():
         with _whole(out) as unfinished:
             placed.model.save_pretrained(unfinished, state_dict=weights)
@@ -84,7 +89,9 @@ def save_state(
     accelerator.wait_for_everyone()
 
 
-def load_state(placed: Placed, optimizers: list[Optimizer], *, folder: Path, accelerator: Accelerator) -> tuple[int, int]:
+def load_state(
+    placed: Placed, optimizers: list[Optimizer], *, folder: Path, accelerator: Accelerator
+) -> tuple[int, int]:
     """Restore the last full state; return its step and tokens, or (0, 0) for a branch that starts."""
     states = _states(folder)
     if not states:

@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
 
         logging.set_verbosity_error()
         logging.disable_progress_bar()
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
         from trajsoup.lm.train import train_branch
 
         trained = train_branch(job)

@@ -6,6 +6,7 @@ Newton-Schulz iteration is one) ends the process with SIGILL. That cannot be cau
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -36,10 +37,8 @@ def isa_environment(*, cache: Path) -> dict[str, str]:
         known = json.loads(record.read_text(encoding="utf-8"))
     if key not in known:
         known[key] = _first_that_works()
-        try:
+        with contextlib.suppress(OutputError):  # a cache that cannot be written costs a second each time, no more
             write_atomic(record, json.dumps(known, indent=1))
-        except OutputError:
-            pass  # a cache that cannot be written costs a second each time, nothing else
     limit = known[key]
     return {} if limit is None else {VARIABLE: limit}
 

@@ -25,7 +25,7 @@ from trajsoup.store.publish import write_atomic
 
 RECORD = "branch.json"
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-MAY_CHANGE = frozenset({"folder", "micro_batch", "report_to", "log_every", "tokenizer", "tokens", "fork_point"})
+MAY_CHANGE = frozenset({"folder", "report_to", "log_every", "tokenizer", "tokens", "fork_point", "threads"})
 
 
 class Precision(StrEnum):
@@ -76,6 +76,8 @@ class BranchJob:
     micro_batch: int | None = None  # sequences in one forward pass; None: the whole share of the process
     precision: Precision = Precision.FP32
     sharding: Sharding = Sharding.DDP
+    dtype: str = "float32"  # of the weights in checkpoints: the fork point's
+    threads: int | None = None  # of each process; kept by a resume, since sums depend on it in the last bit
     tokenizer: Path | None = None  # a folder whose files are copied into every checkpoint
     report_to: tuple[str, ...] = ()  # tensorboard, wandb, mlflow, trackio
     log_every: int | None = None  # steps; None: ten times between two checkpoints
@@ -85,13 +87,15 @@ class BranchJob:
         """Tokens of one optimizer step."""
         return self.recipe.global_batch * self.sequence_length
 
-    def write(self) -> Path:
+    def write(self) -> BranchJob:
         """Write branch.json into the branch's folder; refuse if a different job already has checkpoints there."""
-        path = self.folder / RECORD
+        path, job = self.folder / RECORD, self
         if path.is_file() and (any(self.folder.glob("checkpoint-*")) or any(self.folder.glob("resume-state-*"))):
-            require_same_job(read_job(path), self)
-        write_atomic(path, json.dumps(_plain(dataclasses.asdict(self)), indent=1) + "\n")
-        return path
+            before = read_job(path)
+            require_same_job(before, self)
+            job = dataclasses.replace(self, threads=before.threads)
+        write_atomic(path, json.dumps(_plain(dataclasses.asdict(job)), indent=1) + "\n")
+        return job
 
 
 def read_job(path: Path) -> BranchJob:

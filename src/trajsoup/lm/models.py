@@ -120,7 +120,9 @@ def open_model(folder: Path, *, dtype: str = "float32") -> PreTrainedModel:
         )
     except (OSError, ValueError, KeyError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TrainError(f"{folder} cannot be loaded as a causal language model: {first_line}: check the folder") from error
+        raise TrainError(
+            f"{folder} cannot be loaded as a causal language model: {first_line}: check the folder"
+        ) from error
 
 
 def _experts(config: PretrainedConfig) -> dict[str, str]:

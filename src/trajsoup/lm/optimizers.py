@@ -90,9 +90,7 @@ class ExpertMuon(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Any, *, lr: float, momentum: float, weight_decay: float, matrices: int = 1) -> None:
-        super().__init__(
-            params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "matrices": matrices}
-        )
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "matrices": matrices})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:

@@ -69,9 +69,7 @@ def train_branch(job: BranchJob) -> Trained:
     losses: list[float] = []
     logged_tokens, logged_at = tokens, started
     while tokens < job.horizon:
-        loss = _accumulate(
-            placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes
-        )
+        loss = _accumulate(placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes)
         norm = clip_gradients(parameters, clip=job.recipe.clip)
         _require_finite(job, loss=loss, norm=norm, tokens=tokens)
         step, tokens = step + 1, tokens + job.step_tokens
@@ -105,12 +103,16 @@ def train_branch(job: BranchJob) -> Trained:
         if at_checkpoint:
             before = time.perf_counter()
             save_checkpoint(
-                placed, folder=job.folder, step=step, tokenizer=job.tokenizer, accelerator=accelerator
+                placed,
+                folder=job.folder,
+                step=step,
+                dtype=job.dtype,
+                tokenizer=job.tokenizer,
+                accelerator=accelerator,
             )
-            save_state(
-                placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator
-            )
-            saving += time.perf_counter() - before
+            save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
+            logged_at = time.perf_counter()
+            saving += logged_at - before
     if job.report_to:
         accelerator.end_training()
     return Trained(
