@@ -44,7 +44,7 @@ def test_a_resume_with_other_positions_or_another_fork_point_is_refused(job, cha
 def test_a_resume_with_another_corpus_is_refused(job):
     job.write()
     (job.folder / "checkpoint-4").mkdir()
-    with pytest.raises(TrainError, match="corpus: .* -> other"):
+    with pytest.raises(TrainError, match=r"corpus: .* -> other"):
         dataclasses.replace(job, tokens=dataclasses.replace(job.tokens, digest="other")).write()
 
 

@@ -49,7 +49,7 @@ def fork_point(tmp_path_factory):
     ("sharding", "optimizer", "tolerance"),
     [
         (Sharding.FSDP2, Optimizer.ADAMW, 1e-5),
-        (Sharding.FSDP2, Optimizer.MUON, 2e-3),  # its bf16 iteration rounds differently in parts
+        (Sharding.FSDP2, Optimizer.MUON, 5e-5),  # its bf16 iteration rounds differently in parts
         (Sharding.DDP, Optimizer.ADAMW, 1e-5),
     ],
 )

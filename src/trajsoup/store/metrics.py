@@ -38,13 +38,18 @@ class Point:
 
 
 def read_trainer_state(path: Path) -> list[Point]:
-    """Read the log of a Hugging Face Trainer. Its closing summary (train_runtime ...) is not a log point."""
+    """Read the log of a Hugging Face Trainer. Its closing summary (train_runtime without a loss) is not a log point."""
     state = load_json(path)
     history = state.get("log_history")
     entries = [e for e in history if isinstance(e, dict)] if isinstance(history, list) else []
-    points = [_point(e, f"{path}, log entry {i + 1}") for i, e in enumerate(entries) if "train_runtime" not in e]
+    points = [_point(e, f"{path}, log entry {i + 1}") for i, e in enumerate(entries) if not _is_summary(e)]
     tokens = state.get("num_input_tokens_seen") or None
     return [*points, _point({"step": state.get("global_step"), "tokens": tokens}, str(path))]
+
+
+def _is_summary(entry: Mapping[str, Any]) -> bool:
+    """With include_num_input_tokens_seen every log line has a train_runtime; only the summary has no loss of its own."""
+    return "train_runtime" in entry and "loss" not in entry
 
 
 def read_metrics(folder: Path) -> list[Point]:

@@ -28,6 +28,7 @@ class BranchProcess:
     words: tuple[str, ...]
     folder: Path
     horizon: int  # tokens
+    checkpoint_every: int  # tokens
     step_tokens: int
     builtin: bool
     threads: int = 1
@@ -49,6 +50,7 @@ def builtin_process(job: BranchJob, *, launcher: str | None, threads: int) -> Br
         words=(*start, "-m", "trajsoup.lm.branch_process", str(job.folder / "branch.json")),
         folder=job.folder,
         horizon=job.horizon,
+        checkpoint_every=job.checkpoint_every,
         step_tokens=job.step_tokens,
         builtin=True,
         threads=job.threads or threads,
@@ -83,6 +85,7 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
         words=tuple(words),
         folder=folder,
         horizon=plan.positions.horizon,
+        checkpoint_every=plan.positions.checkpoint_every,
         step_tokens=recipe.global_batch * plan.sequence_length,
         builtin=False,
         threads=threads,
