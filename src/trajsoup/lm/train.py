@@ -36,6 +36,7 @@ class Trained:
     tokens: int  # since the fork point
     trained_tokens: int  # in this sitting
     seconds: float
+    cpu_seconds: float  # of this process: what a busy machine does not distort
     saving_seconds: float
 
     @property
@@ -65,7 +66,8 @@ def train_branch(job: BranchJob) -> Trained:
         rewind_metrics(job.folder, tokens=tokens)
     warmup_tokens = job.recipe.warmup.length(job.horizon)
     log_every = job.log_every or max(job.checkpoint_every // job.step_tokens // LOGS_PER_CHECKPOINT, 1)
-    started, first_tokens, saving = time.perf_counter(), tokens, 0.0
+    started, cpu_started = time.perf_counter(), time.process_time()
+    first_tokens, saving = tokens, 0.0
     losses: list[float] = []
     logged_tokens, logged_at = tokens, started
     while tokens < job.horizon:
@@ -119,6 +121,7 @@ def train_branch(job: BranchJob) -> Trained:
         tokens=tokens,
         trained_tokens=tokens - first_tokens,
         seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu_started,
         saving_seconds=saving,
     )
 
