@@ -57,6 +57,18 @@ class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
 
 
+class RecipeError(StudyError):
+    """A recipe, or the set of recipes of a study, cannot be trained as written."""
+
+
+class TrainError(TrajsoupError):
+    """A branch cannot be trained or resumed."""
+
+
+class DivergedError(TrainError):
+    """A loss or gradient became NaN or infinite."""
+
+
 class CorpusError(TrajsoupError):
     """Documents, their splits or their tokenizer cannot be used as they are."""
 

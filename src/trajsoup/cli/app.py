@@ -14,7 +14,9 @@ from trajsoup import __version__
 from trajsoup.cli.demo import demo
 from trajsoup.cli.doctor import doctor
 from trajsoup.cli.merge import merge
+from trajsoup.cli.plan import plan
 from trajsoup.cli.scan import scan
+from trajsoup.cli.train import train
 from trajsoup.cli.verify import verify
 from trajsoup.errors import TrajsoupError
 
@@ -47,7 +49,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (scan, doctor, merge, verify, demo):
+for command in (plan, train, scan, doctor, merge, verify, demo):
     app.command()(_translated(command))
 
 
