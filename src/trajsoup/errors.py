@@ -25,7 +25,7 @@ class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 
 
-class DivergedError(CheckpointError):
+class NonfiniteError(CheckpointError):
     """A checkpoint holds NaN or Inf."""
 
 

@@ -19,7 +19,7 @@ SIDE_FILES = {
 
 
 def branches(kind, folder, *, shard_size="5GB"):
-    """Three checkpoints of two branches, in bf16, with what lies beside them."""
+    """A checkpoint of each of three branches, in bf16, with what lies beside them."""
     found = []
     for seed in (1, 2, 3):
         place = folder / kind / f"EXP{seed}" / "checkpoint-10"

@@ -19,7 +19,7 @@ from trajsoup.engine.kernels import BITS, kernel, nonfinite
 from trajsoup.engine.layout import Layout, Span, spans
 from trajsoup.engine.program import Program, compile_rows
 from trajsoup.engine.workers import Options, Slices, Workers
-from trajsoup.errors import BlendError, DivergedError, MismatchError
+from trajsoup.errors import BlendError, MismatchError, NonfiniteError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
@@ -149,7 +149,7 @@ class _Pass:
             if bad.any():
                 name = self._tensor_at(block, int(bad.argmax()))
                 path = self.checkpoints[m].files[block.inputs[m][0]]
-                return DivergedError(
+                return NonfiniteError(
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out"
                 )
         for plain, program in self.programs:  # the compiled kernels notice an overflow, but leave any bits for it

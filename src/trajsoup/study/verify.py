@@ -66,7 +66,7 @@ def verify_soup(
         raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     files = (OutputFile(f.name, b"", h) for f, h in zip(output.files, output.headers, strict=True))
     layout = Layout(tuple(files))
-    ordered = [checkpoints[key] for key in sorted({*weights, *([exact_from] if exact_from else [])})]
+    ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
     parts = spans(layout, ordered) if full else _sample(layout, ordered, seed=seed)
     with _Comparison(path, layout) as sink:
         hashes = blend(
