@@ -25,7 +25,7 @@ class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 
 
-class DivergedError(CheckpointError):
+class NonfiniteError(CheckpointError):
     """A checkpoint holds NaN or Inf."""
 
 
@@ -37,12 +37,36 @@ class BlendError(TrajsoupError):
     """The weighted sum cannot be computed."""
 
 
+class GeometryError(TrajsoupError):
+    """A distance, direction or projection is asked for that the checkpoints do not define."""
+
+
+class TheoryError(TrajsoupError):
+    """A quantity of the theory is asked for that its inputs do not define or allow."""
+
+
+class ScalingError(TrajsoupError):
+    """A scaling law or a compute figure cannot be computed from these points."""
+
+
 class OutputError(TrajsoupError):
     """The output cannot be written where it was asked for."""
 
 
 class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
+
+
+class RecipeError(StudyError):
+    """A recipe, or the set of recipes of a study, cannot be trained as written."""
+
+
+class TrainError(TrajsoupError):
+    """A branch cannot be trained or resumed."""
+
+
+class DivergedError(TrainError):
+    """A loss or gradient became NaN or infinite."""
 
 
 class CorpusError(TrajsoupError):

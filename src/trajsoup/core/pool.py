@@ -65,6 +65,7 @@ def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candi
         names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise SelectionError(
             f"{len(missing)} of {len(candidates)} checkpoints have no {signal} ({names}): supply it in a metrics.csv "
-            "beside the checkpoints, choose without a score (--select tail-k, all or final), or rank by the other signal"
+            "beside the checkpoints, choose without a score (--select tail-k, all or final), or rank by the other "
+            "signal"
         )
     return tuple(sorted((c for c in candidates if c.key in scores), key=lambda c: (scores[c.key], c.tokens, c.branch)))

@@ -8,6 +8,7 @@ A strategy is a choice of selection and coefficients; the engine that turns rows
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -96,10 +97,13 @@ def soup_row(
         raise SelectionError("no branch to select from: name at least one run")
     if rule in POOLED and scheme is not Coefficients.EQUAL:
         raise SelectionError(
-            f"coefficients {scheme.value!r} weigh ranks inside a branch, but selection {rule.value!r} pools all branches: "
-            "use equal coefficients, or --select top-k"
+            f"coefficients {scheme.value!r} weigh ranks inside a branch, but selection {rule.value!r} pools all "
+            "branches: use equal coefficients, or --select top-k"
         )
     groups = select(pools, rule=rule, k=k, horizon=horizon, rank_by=rank_by)
+    counts = Counter(candidate.key for group in groups for candidate in group)
+    if twice := [key for key, count in counts.items() if count > 1]:
+        raise SelectionError(f"checkpoint {twice[0]} was selected {counts[twice[0]]} times: name each run only once")
     weights = {
         candidate.key: weight / len(groups)
         for group in groups

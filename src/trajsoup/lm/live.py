@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import Options, blend
+from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import MemorySink
+from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same
@@ -98,6 +99,8 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
 
 class LiveSink:
     """Takes the blocks of one row and puts them into the parameters they belong to."""
+
+    waits = False
 
     def __init__(self, layout: Layout, placement: Placement) -> None:
         self._placement = placement

@@ -65,6 +65,8 @@ class Checkpoint:
         """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence."""
         found: list[Path] = []
         for parent, folders, names in os.walk(self.folder):
+            if self.path != self.folder:
+                folders.clear()  # a lone file: what lies deeper belongs to others
             folders[:] = sorted(name for name in folders if _travels(Path(parent, name)))
             found += [Path(parent, name).relative_to(self.folder) for name in sorted(names) if _is_side_file(name)]
         return tuple(found)
@@ -119,13 +121,10 @@ def require_same(first: Checkpoint, other: Checkpoint) -> None:
             raise _mismatch(first, other, f"tensor {name!r} has shape {list(tensor.shape)} and {list(twin.shape)}")
         if tensor.dtype != twin.dtype:
             raise _mismatch(first, other, f"tensor {name!r} has dtype {tensor.dtype} and {twin.dtype}")
-    if extra := next((name for name in b if name not in a), None):
+    if (extra := next((name for name in b if name not in a), None)) is not None:
         raise _mismatch(first, other, f"tensor {extra!r} is in the second only")
     if first.config and other.config and first.config != other.config:
-        keys = sorted(first.config.keys() | other.config.keys())
-        key = next(k for k in keys if first.config.get(k) != other.config.get(k))
-        values = f"{first.config.get(key)!r} and {other.config.get(key)!r}"
-        raise _mismatch(first, other, f"config.json has {key} = {values}")
+        raise _mismatch(first, other, _config_difference(first.config, other.config))
     for file in TOKENIZER_FILES:
         mine, theirs = first.folder / file, other.folder / file
         if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
@@ -136,8 +135,13 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
     index = folder / INDEX
     found = sorted(folder.glob("*.safetensors"))
     if index.is_file():
-        weight_map = _weight_map(index)
-        return tuple(folder / name for name in dict.fromkeys(weight_map.values()))
+        names = tuple(dict.fromkeys(_weight_map(index).values()))
+        if (folder / SINGLE) in found and SINGLE not in names:  # transformers would load the one, we the others
+            raise CheckpointError(
+                f"{folder} holds both {SINGLE} and {INDEX}, which does not name it: one of them is stale; remove it, "
+                f"or name {folder / SINGLE} itself"
+            )
+        return tuple(folder / name for name in names)
     if (folder / SINGLE) in found:
         return (folder / SINGLE,)
     if not found:
@@ -171,8 +175,8 @@ def _check_index(checkpoint: Checkpoint) -> None:
         listed = weight_map.pop(name, None)
         if listed != checkpoint.files[i].name:
             raise CheckpointError(
-                f"{index} puts tensor {name!r} into {listed!r}, but it is in {checkpoint.files[i].name!r}: the index is "
-                "stale; save the checkpoint again"
+                f"{index} puts tensor {name!r} into {listed!r}, but it is in {checkpoint.files[i].name!r}: the index "
+                "is stale; save the checkpoint again"
             )
     if weight_map:
         raise CheckpointError(f"{index} names tensor {next(iter(weight_map))!r}, which no file holds: it is stale")
@@ -189,14 +193,24 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
     for name, (_, tensor) in checkpoint.tensors.items():
         if tensor.dtype not in FLOATS | EXACT:
             raise CheckpointError(
-                f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the checkpoint "
-                "to bf16 first (for FP8, apply its scales), merge, then quantise the soup"
+                f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the "
+                "checkpoint to bf16 first (for FP8, apply its scales), merge, then quantise the soup"
             )
+
+
+def _config_difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    for key in sorted(first.keys() | other.keys()):
+        if key not in first or key not in other:  # absent means the architecture's default, which null need not be
+            return f"config.json has {key} in the {'first' if key in first else 'second'} only"
+        if first[key] != other[key]:
+            return f"config.json has {key} = {first[key]!r} and {other[key]!r}"
+    raise AssertionError("the configs are equal")
 
 
 def _mismatch(first: Checkpoint, other: Checkpoint, what: str) -> MismatchError:
     return MismatchError(
-        f"{first.path} and {other.path} cannot be averaged: {what}. Merge only checkpoints of one architecture and dtype"
+        f"{first.path} and {other.path} cannot be averaged: {what}. Merge only checkpoints of one architecture and "
+        "dtype"
     )
 
 

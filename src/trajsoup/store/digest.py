@@ -6,8 +6,6 @@ import hashlib
 import threading
 from pathlib import Path
 
-READ_BYTES = 1 << 22
-
 
 def sha256_file(path: Path) -> str:
     """Hash one file."""
@@ -48,3 +46,14 @@ class OrderedDigest:
     def hexdigest(self) -> str:
         """The digest of everything added."""
         return self._hash.hexdigest()
+
+
+def sample_digest(path: Path, *, samples: int = 8, sample_bytes: int = 4096) -> str:
+    """Hash the size and a few samples of a file: different digests prove different files, in no time."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for i in range(samples):
+            file.seek(max(size - sample_bytes, 0) * i // max(samples - 1, 1))
+            digest.update(file.read(sample_bytes))
+    return digest.hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -30,7 +31,8 @@ def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
         remove_stale(out)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}{MARK}", dir=out.parent))
         lock = os.open(folder, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError):  # where folders cannot be locked (NFS), `remove_stale` removes none either
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         with _translated(out):
             yield folder
@@ -76,12 +78,14 @@ def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ())
 
 def remove_stale(out: Path) -> None:
     """Remove what a killed merge to the same output left. A merge still at work holds a lock and is left alone."""
-    for folder in out.parent.glob(f".{out.name}{MARK}*"):
+    for folder in out.parent.glob(f".{glob.escape(out.name)}{MARK}*"):
         lock = os.open(folder, os.O_RDONLY)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def write_atomic(path: Path, text: str) -> None:
@@ -125,6 +129,6 @@ def _translated(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(
-            f"cannot write {out}: {error.strerror or error}: nothing was left behind; free some space or choose another "
-            "--output"
+            f"cannot write {out}: {error.strerror or error}: nothing was left behind; free some space, or choose "
+            "another --output"
         ) from error

@@ -7,8 +7,10 @@ compare the two.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import operator
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -67,7 +69,10 @@ def read_header(path: Path) -> Header:
 def parse_header(raw: bytes, *, path: Path, file_bytes: int) -> Header:
     """Turn header bytes into a `Header`, checking every offset against the file's size."""
     try:
-        entries: dict[str, Any] = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_duplicates)
+        text = raw.decode("utf-8")
+        entries: dict[str, Any] = json.loads(text, object_pairs_hook=_no_duplicates, parse_int=_natural)
+        if "\\u" in text:  # an escape can spell half a surrogate pair, which no file could be written with
+            json.dumps(entries, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"its header is not valid JSON ({error})") from error
     if not isinstance(entries, dict):
@@ -130,6 +135,8 @@ def _tensor(name: str, entry: Any, data_offset: int, path: Path) -> Tensor:
     numbers = [*shape, begin, end] if isinstance(shape, list) else [None]
     if not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
         raise _damaged(path, f"tensor {name!r} has a shape or offset that is not a small non-negative integer")
+    if any(count >= 2**63 for count in itertools.accumulate(shape, operator.mul)):
+        raise _damaged(path, f"tensor {name!r} has the shape {shape}, whose product overflows")
     nbytes = math.prod(shape) * ITEM_BYTES[dtype]
     if end - begin != nbytes:
         raise _damaged(
@@ -144,6 +151,12 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         raise ValueError(f"duplicate key {next(n for n in names if names.count(n) > 1)!r}")
     return result
+
+
+def _natural(digits: str) -> int:
+    if digits.startswith("-"):  # "-0" too, which Python takes for 0 and the library for a float
+        raise ValueError(f"negative number {digits}")
+    return int(digits)
 
 
 def _damaged(path: Path, what: str) -> CheckpointError:

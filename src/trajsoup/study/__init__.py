@@ -1,1 +1,1 @@
-"""The study file and the stages that turn it into records."""
+"""The study: its file, its stages, and what joins core, store and engine into a job."""

@@ -22,7 +22,7 @@ from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
-from trajsoup.errors import DivergedError, ScoreError
+from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
 from trajsoup.lm.harness import Harness, HarnessSettings
 from trajsoup.lm.live import load_model, stream_rows
@@ -241,14 +241,14 @@ def _stream(model: Any, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Ro
         for row in stream_rows(model, checkpoints, rows):
             done.add(row.name)
             yield row, True
-    except DivergedError:
+    except NonfiniteError:
         for row in rows:
             if row.name in done:
                 continue
             try:
                 for _ in stream_rows(model, checkpoints, [row]):
                     yield row, True
-            except DivergedError:
+            except NonfiniteError:
                 yield row, False
 
 

@@ -1,0 +1,54 @@
+# What people run. `make demo` and `make test` set everything up on a fresh machine with Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PEER := .venv-mergekit
+
+.PHONY: demo test test-all test-slow test-peers lint docs bench clean
+
+demo: $(VENV)/.base  ## merge small synthetic runs every way and compare
+	rm -rf demo-output
+	$(BIN)/trajsoup demo --output demo-output
+
+test: $(VENV)/.dev lint  ## everything but slow and peer tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+test-peers: $(VENV)/.dev $(PEER)/.done  ## the same merges by mergekit, in its own environment
+	$(BIN)/python -m pytest -m peers
+
+test-all: test test-slow test-peers
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+docs: $(VENV)/.dev  ## regenerate docs/cli.md from the commands
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
+	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[fast]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/.base
+
+$(PEER)/.done: constraints.txt
+	test -x $(PEER)/bin/python || $(PYTHON) -m venv $(PEER)
+	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check mergekit==0.1.5
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(PEER) demo-output .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,220 @@
+"""What the builtin trainer costs: against a bare PyTorch loop, two branches at once, saving, and two sharded processes.
+
+    python benchmarks/train.py [--tokens 200000] [--repeats 3] [--only bare,jobs,saving,fsdp2]
+
+Each figure is the median of the repeats; the two sides take turns, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+CACHE = Path(tempfile.gettempdir()) / "trajsoup-bench-cache"
+LENGTH, BATCH = 128, 16
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokens", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", default="bare,jobs,saving,fsdp2")
+    args = parser.parse_args()
+    from trajsoup.lm.cpu_isa import isa_environment
+
+    os.environ |= isa_environment(cache=CACHE)
+    for name in args.only.split(","):
+        {"bare": bare, "jobs": jobs, "saving": saving, "fsdp2": fsdp2}[name](args)
+
+
+def bare(args) -> None:
+    """Tokens per second of the trainer over those of a loop with nothing but forward, backward, clip and step.
+
+    By the clock, and by processor time: one thread each, so the second is not distorted by what else runs.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    for optimizer in ("muon", "adamw"):
+        pairs = []
+        for _ in range(args.repeats):
+            with tempfile.TemporaryDirectory() as folder:
+                job = make_job(Path(folder), optimizer=optimizer, steps=max(args.tokens // LENGTH // BATCH, 20))
+                pairs.append((bare_loop(job), trainer(job)))
+        for i, kind in enumerate(("by the clock", "by processor time")):
+            loop, ours = (statistics.median(job.horizon / pair[side][i] for pair in pairs) for side in (0, 1))
+            ratios = [pair[0][i] / pair[1][i] for pair in pairs]
+            print(
+                f"{optimizer} {kind}: bare loop {loop:,.0f} tokens/s, trainer {ours:,.0f} tokens/s, "
+                f"ratio {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            )
+
+
+def bare_loop(job) -> tuple[float, float]:
+    import torch
+
+    from trajsoup.lm.models import open_model
+    from trajsoup.lm.optimizers import make_optimizers
+
+    model = open_model(job.fork_point)
+    model.train()
+    optimizers = make_optimizers(model, recipe=job.recipe)
+    stream = torch.from_numpy(job.tokens.open().astype("int64"))
+    steps = job.horizon // job.step_tokens
+    starts = torch.randint(0, len(stream) - LENGTH, (steps, BATCH), generator=torch.Generator().manual_seed(0))
+    begin = time.perf_counter(), time.process_time()
+    for step in range(steps):
+        ids = torch.stack([stream[s : s + LENGTH] for s in starts[step]])
+        model(input_ids=ids, labels=ids).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+
+def trainer(job) -> tuple[float, float]:
+    from trajsoup.lm.train import train_branch
+
+    trained = train_branch(job)
+    return trained.seconds, trained.cpu_seconds
+
+
+def jobs(args) -> None:
+    """Wall time of two branches one after the other over both at once: `trajsoup train --jobs 1` and `--jobs 2`."""
+    from trajsoup.study.file import load_study
+    from trajsoup.study.train import train_study
+
+    seconds = {1: [], 2: []}
+    for _ in range(max(args.repeats // 2, 1)):
+        for count in seconds:
+            with tempfile.TemporaryDirectory() as folder:
+                study = load_study(write_study(Path(folder), tokens=args.tokens))
+                prepare(study)
+                begin = time.perf_counter()
+                trained = train_study(study, jobs=count, cache=CACHE)
+                seconds[count].append(time.perf_counter() - begin)
+                assert not trained.failed, trained.failed
+    one, two = (statistics.median(seconds[count]) for count in (1, 2))
+    print(
+        f"two branches of {args.tokens:,} tokens: {one:.1f} s one after the other, {two:.1f} s at once, {one / two:.2f}x"
+    )
+
+
+def prepare(study) -> None:
+    """Make corpus and fork point beforehand: they are cached and not what is measured."""
+    from trajsoup.study.data import load_data
+    from trajsoup.study.train import train_study
+
+    load_data(study, cache=CACHE)
+    marker = CACHE / "bench-prepared"
+    if not marker.exists():
+        train_study(study, cache=CACHE)
+        for branch in (study.output / "branches").iterdir():
+            branch.rename(study.output / f"warm-{branch.name}")
+        marker.touch()
+
+
+def saving(args) -> None:
+    """Share of a branch's time that goes into checkpoints and states, at 24 checkpoints as in the paper."""
+    import torch
+
+    torch.set_num_threads(1)
+    from trajsoup.lm.train import train_branch
+
+    shares = []
+    for _ in range(args.repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            each = max(args.tokens // LENGTH // BATCH // 24, 1)
+            trained = train_branch(make_job(Path(folder), optimizer="muon", steps=24 * each, checkpoints=24))
+            shares.append(trained.saving_seconds / trained.seconds)
+            one = trained.saving_seconds / 24
+    print(
+        f"saving: {statistics.median(shares):.2%} of the time with 24 checkpoints in {24 * each * LENGTH * BATCH:,} tokens "
+        f"({one * 1000:.0f} ms each, {each * LENGTH * BATCH:,} tokens apart)"
+    )
+
+
+def fsdp2(args) -> None:
+    """Largest relative difference of the loss curve of two FSDP2 processes from that of one."""
+    import torch
+
+    from trajsoup.lm.train import train_branch
+
+    with tempfile.TemporaryDirectory() as folder:
+        curves = {}
+        for count in (1, 2):
+            job = make_job(Path(folder) / str(count), optimizer="muon", steps=20, sharding="fsdp2").write()
+            if count == 1:
+                torch.set_num_threads(1)
+                train_branch(job)
+            else:
+                torch.multiprocessing.spawn(
+                    _one_of_two, args=(f"{folder}/rendezvous", str(job.folder / "branch.json")), nprocs=2
+                )
+            lines = (job.folder / "metrics.jsonl").read_text().splitlines()
+            curves[count] = [json.loads(line)["train_loss"] for line in lines]
+    worst = max(abs(a / b - 1) for a, b in zip(curves[1], curves[2], strict=True))
+    print(f"fsdp2, 2 processes, muon, 20 steps: largest relative difference of the loss {worst:.1e}")
+
+
+def _one_of_two(rank: int, rendezvous: str, record: str) -> None:
+    import torch
+
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ |= {"ACCELERATE_USE_CPU": "true", "LOCAL_WORLD_SIZE": "2"}
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    from trajsoup.lm.job import read_job
+    from trajsoup.lm.train import train_branch
+
+    train_branch(read_job(Path(record)))
+    torch.distributed.destroy_process_group()
+
+
+def make_job(folder: Path, *, optimizer: str, steps: int, checkpoints: int = 1, sharding: str = "ddp"):
+    """A branch of the embedded default model on the builtin corpus."""
+    from trajsoup.core.recipe import Optimizer, Recipe
+    from trajsoup.lm.corpus import CorpusSpec, load_corpus
+    from trajsoup.lm.job import BranchJob, Sharding, fork_point_digest, token_file
+    from trajsoup.lm.models import embedded_config, new_model
+
+    corpus = load_corpus(CorpusSpec(limit_bytes=4_000_000), cache=CACHE)
+    fork_point = CACHE / f"bench-fork-{corpus.vocab_size}"
+    if not fork_point.is_dir():
+        config = embedded_config(vocab_size=corpus.vocab_size, end_of_text=0, sequence_length=LENGTH)
+        new_model(config, seed=0).save_pretrained(fork_point)
+    (folder / "branch").mkdir(parents=True)
+    step = LENGTH * BATCH
+    return BranchJob(
+        branch="bench",
+        folder=folder / "branch",
+        fork_point=fork_point,
+        fork_point_digest=fork_point_digest(fork_point),
+        tokens=token_file(corpus.train.tokens, digest=corpus.train.digest, spare=folder / "tokens"),
+        recipe=Recipe(optimizer=Optimizer(optimizer), peak_lr=1e-3, global_batch=BATCH, momentum=0.9),
+        horizon=steps * step,
+        checkpoint_every=steps // checkpoints * step,
+        sequence_length=LENGTH,
+        sharding=Sharding(sharding),
+    )
+
+
+def write_study(folder: Path, *, tokens: int) -> Path:
+    every = max(tokens // LENGTH // BATCH // 4, 1) * LENGTH * BATCH
+    path = folder / "study.yaml"
+    path.write_text(
+        f"pretrain: {{tokens: 32768}}\ncorpus: {{limit_bytes: 4000000}}\nsequence_length: {LENGTH}\nhorizon: {4 * every}\n"
+        f"checkpoint_every: {every}\nbaseline: {{peak_lr: 1e-3, global_batch: {BATCH}, momentum: 0.9}}\n"
+        "branches: {EXP1: {}, EXP2: {seed: 1001}}\n"
+    )
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m trajsoup`."""
+
+from trajsoup.cli import main
+
+main()

@@ -1,0 +1,71 @@
+"""The `trajsoup` command: one module per subcommand, and the one place where errors become messages and exit codes.
+
+Exit code 0 is success, 1 a problem the user can mend (one message, no traceback), 2 wrong usage, 130 an interrupt.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import typer
+
+from trajsoup import __version__
+from trajsoup.cli.demo import demo
+from trajsoup.cli.doctor import doctor
+from trajsoup.cli.merge import merge
+from trajsoup.cli.plan import plan
+from trajsoup.cli.scan import scan
+from trajsoup.cli.train import train
+from trajsoup.cli.verify import verify
+from trajsoup.errors import TrajsoupError
+
+app = typer.Typer(
+    name="trajsoup",
+    help="Average the best checkpoints of several training branches into one better model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _translated(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn what a command raises into a message and an exit code. Its signature, which typer reads, stays."""
+
+    @functools.wraps(command)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            command(*args, **kwargs)
+        except (TrajsoupError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as interrupt:
+            typer.echo("interrupted: nothing was left behind; run the same command again", err=True)
+            raise typer.Exit(130) from interrupt
+
+    return run
+
+
+for command in (plan, train, scan, doctor, merge, verify, demo):
+    app.command()(_translated(command))
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"trajsoup {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", help="Show the version.", is_eager=True, callback=_version),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

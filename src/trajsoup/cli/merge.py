@@ -1,0 +1,235 @@
+"""`trajsoup merge`: scan, screen, select, blend and document in one go."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table, size
+from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
+from trajsoup.core.coefficients import Coefficients
+from trajsoup.core.pool import RankBy
+from trajsoup.core.selection import Select
+from trajsoup.core.soup import Strategy
+
+if TYPE_CHECKING:
+    from trajsoup.study.merge import SoupPlan
+
+_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
+_SELECT, _RULES = "Selection", "Screen"
+
+
+def merge(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The folder to make. It must not exist.", show_default=False)
+    ] = None,
+    k: Annotated[int | None, typer.Option(help="Checkpoints per branch.", min=1, show_default=False)] = None,
+    strategy: Annotated[Strategy, typer.Option(help="A merging scope of the paper.")] = Strategy.TRAJECTORY_SOUP,
+    select: Annotated[
+        Select | None,
+        typer.Option(help="Which checkpoints enter; default: what the strategy says.", show_default=False),
+    ] = None,
+    weights: Annotated[Coefficients, typer.Option(help="Weights by rank inside a branch.")] = Coefficients.EQUAL,
+    rank_by: Annotated[RankBy, typer.Option(help="The validation signal that ranks checkpoints.")] = RankBy.LOSS,
+    horizon: Annotated[
+        str | None,
+        typer.Option(help="Ignore checkpoints after so many tokens (suffix k, M, B, T).", show_default=False),
+    ] = None,
+    branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
+    screen: Annotated[
+        bool, typer.Option("--screen/--no-screen", help="Admit only branches close to the baseline.")
+    ] = True,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Largest relative training-loss gap (0.01).", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="Branch to compare with; default: the first.", show_default=False)
+    ] = None,
+    fork_point: ForkPoint = None,
+    tokens_per_step: TokensPerStep = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Divide explicit weights by their sum.")] = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="Convert floating tensors: bf16, fp16, fp32 or fp64.", show_default=False)
+    ] = None,
+    shard_size: Annotated[
+        str | None,
+        typer.Option(help="Write shards of at most this size (5GB); default: as the input.", show_default=False),
+    ] = None,
+    exact_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Checkpoint to copy integer tensors from, if they differ.", metavar="CKPT", show_default=False
+        ),
+    ] = None,
+    no_hash: Annotated[bool, typer.Option("--no-hash", help="Skip sha256 of ingredients and output: faster.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
+    from trajsoup.study.merge import make_soup, require_output
+
+    if output is None and not dry_run:
+        raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
+    if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
+        raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
+    from trajsoup.study.choice import Choice
+
+    choice = Choice(
+        strategy=strategy,
+        k=k,
+        select=select,
+        coefficients=weights,
+        rank_by=rank_by,
+        horizon=None if horizon is None else _quantity(horizon, "--horizon", _TOKENS),
+        branch=branch,
+        screened=screen,
+        baseline=baseline,
+        tolerance=tolerance,
+    )
+    plan = _plan(
+        inputs,
+        choice,
+        fork_point=fork_point,
+        tokens_per_step=tokens_per_step,
+        normalize=normalize,
+        dtype=dtype,
+        shard_bytes=None if shard_size is None else _quantity(shard_size, "--shard-size", _BYTES),
+        exact_from=None if exact_from is None else str(exact_from),
+    )
+    if dry_run:
+        if output is not None:
+            require_output(plan, output)
+        _show_plan(plan, output, as_json=as_json)
+        return
+    assert output is not None
+    if not as_json:
+        _show_screen(plan)
+        show_notes(plan.notes)
+    with progress_bar("blending", plan.read_bytes) as progress:
+        provenance = make_soup(plan, output, digest=not no_hash, progress=progress)
+    if as_json:
+        show_json({"output": output, **provenance.record()})
+        return
+    _show_row(plan)
+    typer.echo(f"soup written to {output} ({size(plan.layout.nbytes)}); check it: trajsoup verify {output}")
+
+
+def _plan(
+    inputs: list[str],
+    choice: object,
+    *,
+    fork_point: Path | None,
+    tokens_per_step: int | None,
+    normalize: bool,
+    dtype: str | None,
+    shard_bytes: int | None,
+    exact_from: str | None,
+) -> SoupPlan:
+    from trajsoup.study.branches import read_branches
+    from trajsoup.study.merge import explicit_row, plan_row, plan_soup
+    from trajsoup.study.soup_file import is_soup_file, load_soup_file
+
+    # A run may be called lr=0.1: what exists under its whole name is that.
+    explicit = [m for m in map(_EXPLICIT.match, inputs) if m and not Path(m[0]).exists()]
+    if explicit and len(explicit) < len(inputs):
+        raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
+    yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
+    if explicit:
+        row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
+    elif yaml_file is not None and is_soup_file(yaml_file):
+        row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
+        fork_point = fork_point or own_fork_point
+    else:
+        paths = [Path(path) for path in inputs]
+        study = read_branches(paths, fork_point=fork_point, tokens_per_step=tokens_per_step)
+        return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
+    return plan_row(row, fork_point=fork_point, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+
+
+def _show_plan(plan: SoupPlan, output: Path | None, *, as_json: bool) -> None:
+    from trajsoup.engine.workers import BUFFER_BYTES
+    from trajsoup.study.merge import read_rate
+
+    rate = read_rate(plan)
+    seconds = plan.read_bytes / rate
+    if as_json:
+        show_json(
+            {
+                "row": dict(plan.row.weights),
+                "read_bytes": plan.read_bytes,
+                "write_bytes": plan.layout.nbytes,
+                "files": [file.name for file in plan.layout.files],
+                "buffer_bytes": BUFFER_BYTES,
+                "read_seconds": seconds,
+                "screen": [{"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted} for v in plan.verdicts],
+                "notes": plan.notes,
+            }
+        )
+        return
+    _show_screen(plan)
+    show_notes(plan.notes)
+    _show_row(plan)
+    typer.echo(f"reads   {size(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
+    typer.echo(
+        f"writes  {size(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
+    )
+    typer.echo(f"memory  about {size(BUFFER_BYTES)} of buffers, whatever the size of the model")
+    typer.echo(f"time    about {seconds:,.1f} s to read at {size(rate)}/s (a sample); writing comes on top")
+    typer.echo("nothing was written (--dry-run)")
+
+
+def _show_screen(plan: SoupPlan) -> None:
+    if plan.verdicts:
+        rows = [
+            [
+                v.branch,
+                v.tokens,
+                v.loss,
+                v.baseline_loss,
+                f"{v.loss_gap:+.2%}",
+                "admitted" if v.admitted else "rejected",
+            ]
+            for v in plan.verdicts
+        ]
+        columns = ["branch", "compared at", "train loss", "baseline's", "gap J", "verdict"]
+        show_table("Compatibility screen", columns, rows)
+
+
+def _show_row(plan: SoupPlan) -> None:
+    rows = []
+    for key, weight in plan.row.weights.items():
+        c = plan.candidates.get(key)
+        rows.append(
+            [Path(key).name, c.branch, c.tokens, f"{weight:.6g}", c.val_loss, c.accuracy]
+            if c
+            else [Path(key).name, "", None, f"{weight:.6g}", None, None]
+        )
+    columns = ["ingredient", "branch", "tokens", "weight", "val loss", "accuracy"]
+    if not plan.candidates:
+        columns, rows = ["ingredient", "weight"], [[key, f"{weight:.6g}"] for key, weight in plan.row.weights.items()]
+    show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)
+
+
+_TOKENS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def _quantity(text: str, option: str, units: dict[str, int]) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip().replace(",", "").replace("_", ""))
+    if not match or match[2].lower() not in units or float(match[1]) <= 0:
+        raise typer.BadParameter(
+            f"{text!r} is not a quantity like {'600B' if 'b' in units else '5GB'}", param_hint=option
+        )
+    number, scale = match[1], units[match[2].lower()]
+    return int(number) * scale if number.isdigit() else round(float(number) * scale)

@@ -1,0 +1,113 @@
+"""`trajsoup plan`: what a study will train and cost, before it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trajsoup.cli.console import show_json, show_notes, show_table, size
+
+if TYPE_CHECKING:
+    from trajsoup.study.plan import Plan
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (YAML).", show_default=False)]
+
+
+def plan(
+    study: StudyFile,
+    corpus: Annotated[
+        bool, typer.Option("--corpus/--no-corpus", help="Tokenise the corpus, to count epochs and validation tokens.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
+    from trajsoup.core.quantity import format_tokens
+    from trajsoup.study.data import cache_folder, load_data
+    from trajsoup.study.file import load_study
+    from trajsoup.study.plan import plan_study, require_room
+
+    loaded = load_study(study)
+    data = load_data(loaded, cache=cache_folder()) if corpus else None
+    planned = plan_study(
+        loaded,
+        train_tokens=None if data is None else len(data.train.tokens),
+        validation_tokens=None if data is None else len(data.validation.tokens),
+        vocab_size=None if data is None else data.vocab_size,
+    )
+    if as_json:
+        show_json(_as_json(planned))
+        require_room(planned)
+        return
+    fields = ("seed", "peak_lr", "global_batch", "schedule", "momentum", "optimizer", "warmup", "weight_decay", "betas")
+    shown = [f for f in fields if f in fields[:5] or any(f in b.changed for b in planned.branches)]
+    show_table(
+        "branches (* differs from the baseline)",
+        ["branch", "perturbs", *shown, "steps"],
+        [
+            [
+                branch.name,
+                ", ".join(branch.changed) or "baseline",
+                *(f"{'*' if f in branch.changed else ''}{branch.recipe.effective().get(f, '-')}" for f in shown),
+                branch.steps,
+            ]
+            for branch in planned.branches
+        ],
+    )
+    cost, budget = planned.cost, planned.budget
+    rows: list[list[Any]] = [
+        ["model", f"{planned.model.total_params:,} parameters, {planned.model.active_params:,} active per token"],
+        ["sequence length", f"{planned.sequence_length:,}"],
+        ["horizon t", f"{format_tokens(budget.horizon)} ({budget.horizon:,}) tokens per branch"],
+        [
+            "total T = N t",
+            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches, {budget.setting}",
+        ],
+        ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
+        ["training FLOPs C", f"{cost.train_flops:.4g}"],
+        ["checkpoints", f"{planned.positions.count} per branch, {cost.checkpoints} in all"],
+        ["disk", f"{size(cost.checkpoint_bytes)} checkpoints + {size(cost.state_bytes)} states to resume"],
+        ["free", size(planned.free_bytes)],
+        ["validation passes", f"{cost.validation_passes}"],
+    ]
+    if cost.validation_flops is not None:
+        rows.append(
+            ["validation FLOPs", f"{cost.validation_flops:.4g} ({cost.validation_flops / cost.train_flops:.1%} of C)"]
+        )
+    if planned.epochs is not None:
+        rows.append(["epochs of the training set", f"{planned.epochs:.3g}"])
+    show_table("cost", ["quantity", "value"], rows)
+    show_notes(planned.notes)
+    require_room(planned)
+
+
+def _as_json(planned: Plan) -> dict[str, Any]:
+    cost, budget = planned.cost, planned.budget
+    return {
+        "branches": {
+            b.name: {
+                "recipe": b.recipe.effective(),
+                "changed": {k: list(v) for k, v in b.changed.items()},
+                "steps": b.steps,
+            }
+            for b in planned.branches
+        },
+        "setting": budget.setting.value,
+        "horizon": budget.horizon,
+        "checkpoint_every": planned.positions.checkpoint_every,
+        "total_tokens": budget.total_tokens,
+        "sequence_length": planned.sequence_length,
+        "total_params": planned.model.total_params,
+        "active_params": planned.model.active_params,
+        "flops_per_token": planned.model.flops_per_token,
+        "train_flops": cost.train_flops,
+        "checkpoints": cost.checkpoints,
+        "checkpoint_bytes": cost.checkpoint_bytes,
+        "state_bytes": cost.state_bytes,
+        "validation_passes": cost.validation_passes,
+        "validation_flops": cost.validation_flops,
+        "epochs": planned.epochs,
+        "free_bytes": planned.free_bytes,
+        "notes": planned.notes,
+    }

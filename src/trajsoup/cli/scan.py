@@ -1,0 +1,71 @@
+"""`trajsoup scan`: find the checkpoints of existing runs and write a study file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trajsoup.cli.console import show_json, show_notes, show_table
+
+RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="One folder per run.", show_default=False)]
+ForkPoint = Annotated[
+    Path | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
+]
+TokensPerStep = Annotated[
+    int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def scan(
+    run_dirs: RunDirs,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The study file to write.")] = Path("study.yaml"),
+    fork_point: ForkPoint = None,
+    tokens_per_step: TokensPerStep = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing study file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find checkpoints, tokens and losses of existing runs; write a study file."""
+    from trajsoup.errors import OutputError
+    from trajsoup.study.branches import save_branches, scan_branches
+
+    if output.exists() and not overwrite:
+        raise OutputError(f"{output} exists: pass --overwrite to replace it, or choose another --output")
+    study = scan_branches(run_dirs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+    save_branches(study, output)
+    if as_json:
+        show_json(
+            {
+                "study": output,
+                "branches": {b.name: [_entry(s) for s in b.checkpoints] for b in study.branches},
+                "notes": study.notes,
+            }
+        )
+        return
+    unit = "tokens" if study.in_tokens else "steps"
+    rows = []
+    for pool in study.pools():
+        losses = [c.val_loss for c in pool.candidates if c.val_loss is not None]
+        last = pool.candidates[-1]
+        rows.append(
+            [
+                pool.branch,
+                len(pool.candidates),
+                pool.candidates[0].tokens,
+                last.tokens,
+                last.train_loss,
+                min(losses, default=None),
+            ]
+        )
+    columns = ["branch", "checkpoints", f"first ({unit})", f"last ({unit})", "train loss at last", "best val loss"]
+    show_table(f"{len(study.branches)} branches", columns, rows)
+    show_notes(study.notes)
+    typer.echo(f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} --k 4 -o OUT")
+
+
+def _entry(saved: object) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(saved)  # type: ignore[call-overload]

@@ -1,0 +1,102 @@
+"""`trajsoup train`: train the branches of a study, or go on where they were stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trajsoup.cli.console import show_notes, show_table
+from trajsoup.cli.plan import StudyFile
+
+if TYPE_CHECKING:
+    from trajsoup.study.outcomes import Progress
+    from trajsoup.study.train import OnProgress, Stage
+
+PLAIN_SECONDS = 15  # between two lines where the display is no terminal
+
+
+def train(
+    study: StudyFile,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
+    ] = None,
+    branch: Annotated[
+        list[str] | None, typer.Option(help="Train this branch only; repeat for more.", show_default=False)
+    ] = None,
+) -> None:
+    """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
+    from trajsoup.errors import TrainError
+    from trajsoup.study.file import load_study
+    from trajsoup.study.train import train_study
+
+    loaded = load_study(study)
+    with _live() as on_progress:
+        trained = train_study(loaded, jobs=jobs, branches=branch, on_progress=on_progress)
+    show_notes(trained.plan.notes)
+    show_table(
+        f"branches of {study}",
+        ["branch", "status", "tokens", "checkpoints in"],
+        [[o.branch, o.status.value, o.tokens, str(loaded.output / "branches" / o.branch)] for o in trained.outcomes],
+    )
+    if trained.failed:
+        reasons = "; ".join(f"{o.branch} {o.status.value}: {o.message}" for o in trained.failed)
+        raise TrainError(f"{len(trained.failed)} of {len(trained.outcomes)} branches did not finish. {reasons}")
+
+
+@contextlib.contextmanager
+def _live() -> Iterator[OnProgress]:
+    """Bars on a terminal; elsewhere a line now and then."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[tuple[str, str], object] = {}
+
+        def update(stage: Stage, progress: Sequence[Progress]) -> None:
+            for p in progress:
+                key = (stage.value, p.branch)
+                if key not in tasks:
+                    tasks[key] = bars.add_task(p.branch, total=p.horizon, text="")
+                bars.update(tasks[key], completed=p.tokens, text=_text(p))  # type: ignore[arg-type]
+
+        yield update
+
+
+class _Lines:
+    """Progress for logs: one line for each running branch, not too often."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __call__(self, stage: Stage, progress: Sequence[Progress]) -> None:
+        now = time.monotonic()
+        if now - self._last < PLAIN_SECONDS:
+            return
+        self._last = now
+        for p in progress:
+            if p.running:
+                typer.echo(f"{p.branch}: {_text(p)}", err=True)
+
+
+def _text(p: Progress) -> str:
+    from trajsoup.core.quantity import format_tokens
+
+    parts = [f"{format_tokens(p.tokens)} of {format_tokens(p.horizon)} tokens"]
+    if p.train_loss is not None:
+        parts.append(f"loss {p.train_loss:.4f}")
+    if p.running and p.tokens_per_second:
+        parts.append(f"{p.tokens_per_second:,.0f} tokens/s")
+        left = int(p.seconds_left or 0)
+        parts.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")
+    return ", ".join(parts)

@@ -1,0 +1,42 @@
+"""`trajsoup verify`: recompute a soup from its recorded ingredients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trajsoup.cli.console import progress_bar, show_json
+from trajsoup.cli.scan import Json
+
+
+def verify(
+    soup: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that merge made.", show_default=False)],
+    full: Annotated[bool, typer.Option("--full", help="Recompute every value and re-hash the ingredients.")] = False,
+    seed: Annotated[int, typer.Option(help="Chooses which values are sampled.")] = 0,
+    relocate: Annotated[
+        list[str] | None,
+        typer.Option(help="OLD=NEW: ingredients have moved from OLD to NEW.", metavar="OLD=NEW", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a soup: hashes, index, side files, and values recomputed from the ingredients."""
+    from dataclasses import asdict
+
+    from trajsoup.study.verify import read_bytes, verify_soup
+
+    moves = {old: new for old, _, new in (move.partition("=") for move in relocate or [])}
+    if not all(moves.values()):
+        raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
+    total = read_bytes(soup, full=full)
+    with progress_bar("verifying", total) as progress:
+        result = verify_soup(soup, full=full, seed=seed, relocate=moves, progress=progress)
+    if as_json:
+        show_json({"soup": soup, "ok": True, **asdict(result)})
+        return
+    what = "every value" if full else "a random slice of every tensor"
+    typer.echo(f"{soup} is as recorded: {result.files} weight files and {result.side_files} side files hashed,")
+    typer.echo(f"{result.values:,} values in {result.tensors:,} tensors recomputed bit by bit ({what})")
+    if result.unhashed:
+        typer.echo(f"not hashed, because merge ran with --no-hash: {', '.join(result.unhashed)}")

@@ -1,0 +1,80 @@
+"""What a study costs: tokens, FLOPs, bytes on disk, validation passes (sec:setup, eq:flops-proxy, sec:discussion).
+
+The paper's axis C counts training tokens alone and says what it leaves out: storage and the validation passes used for
+ranking. Both are here, so that a plan shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Setting(StrEnum):
+    """The two budget conventions of sec:setup."""
+
+    LIMITED = "limited"  # N branches share T tokens; compared with one run of T
+    EXTENDED = "extended"  # every branch runs its full horizon; N grows the total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Tokens that a study may spend on its branches."""
+
+    setting: Setting
+    n_branches: int  # N
+    horizon: int  # t, tokens per branch since the fork point
+
+    @property
+    def total_tokens(self) -> int:
+        """T = N t."""
+        return self.n_branches * self.horizon
+
+    @property
+    def reported_tokens(self) -> int:
+        """What the paper's tables print: the aggregate when limited, one branch's when extended."""
+        return self.total_tokens if self.setting is Setting.LIMITED else self.horizon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a budget consumes."""
+
+    train_tokens: int  # D of eq:flops-proxy
+    train_flops: float  # C
+    checkpoints: int
+    checkpoint_bytes: int  # all checkpoints together
+    state_bytes: int  # one rolling full state per branch
+    validation_passes: int
+    validation_flops: float | None  # None where the size of the validation set is unknown
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes on disk when every branch is done."""
+        return self.checkpoint_bytes + self.state_bytes
+
+
+def cost_of(
+    budget: Budget,
+    *,
+    checkpoints_per_branch: int,
+    flops_per_token: float,
+    model_bytes: int,
+    state_bytes: int,
+    validation_tokens: int | None = None,
+) -> Cost:
+    """Price a budget. C = flops_per_token * sum of the horizons, eq:flops-proxy.
+
+    A validation pass is a forward pass, a third of what training costs, over the validation set, once for each
+    checkpoint that may be selected.
+    """
+    checkpoints = budget.n_branches * checkpoints_per_branch
+    return Cost(
+        train_tokens=budget.total_tokens,
+        train_flops=flops_per_token * budget.total_tokens,
+        checkpoints=checkpoints,
+        checkpoint_bytes=checkpoints * model_bytes,
+        state_bytes=budget.n_branches * state_bytes,
+        validation_passes=checkpoints,
+        validation_flops=None if validation_tokens is None else checkpoints * validation_tokens * flops_per_token / 3,
+    )

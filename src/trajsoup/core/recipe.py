@@ -1,0 +1,121 @@
+"""Recipes psi_n: what a branch may change against the baseline (sec:problem-formulation, tab:branch-mapping).
+
+    baseline + {field: value} -> Recipe -> perturbations (what differs) -> refuse branches that are equal
+
+Architecture and data are no fields of a recipe: all branches keep the fork point's shape, so that their parameters
+can be averaged coordinate by coordinate, and the same training distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from trajsoup.core.quantity import format_tokens
+from trajsoup.core.schedule import Schedule, Shape
+from trajsoup.errors import RecipeError
+
+
+class Optimizer(StrEnum):
+    """Which optimizer trains the hidden matrices. Embeddings, norms, router and head always use AdamW."""
+
+    MUON = "muon"
+    ADAMW = "adamw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """Length of the linear warmup: a share of the horizon, or tokens."""
+
+    share: float = 0.01
+    tokens: int | None = None  # used instead of the share where given
+
+    def length(self, horizon: int) -> int:
+        """In tokens."""
+        return round(self.share * horizon) if self.tokens is None else self.tokens
+
+    def __str__(self) -> str:
+        return f"{self.share * 100:.4g}%" if self.tokens is None else format_tokens(self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How one branch trains. The defaults are the paper's EXP1."""
+
+    optimizer: Optimizer = Optimizer.MUON
+    momentum: float = 0.0  # of Muon; AdamW's is betas[0]
+    peak_lr: float = 3.39e-4
+    global_batch: int = 256  # sequences per optimizer step
+    seed: int = 1234  # of the data order
+    schedule: Schedule = field(default_factory=Schedule)
+    warmup: Warmup = field(default_factory=Warmup)
+    weight_decay: float = 0.1  # decoupled
+    clip: float = 1.0  # largest norm of the gradient of all parameters together
+    betas: tuple[float, float] = (0.9, 0.95)  # of AdamW
+
+    def __post_init__(self) -> None:
+        _require(self.peak_lr > 0 and math.isfinite(self.peak_lr), "peak_lr", self.peak_lr, "above 0")
+        _require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
+        _require(self.global_batch >= 1, "global_batch", self.global_batch, "of 1 or more sequences")
+        _require(0 <= self.seed < 2**63, "seed", self.seed, "from 0 to 2^63 - 1")
+        _require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "of 0 or more")
+        _require(self.clip > 0 and math.isfinite(self.clip), "clip", self.clip, "above 0")
+        _require(
+            len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas),
+            "betas",
+            self.betas,
+            "two, each from 0 below 1",
+        )
+        if self.schedule.shape is not Shape.CONSTANT and self.schedule.decay_to > self.peak_lr:
+            raise RecipeError(
+                f"schedule.decay_to is {self.schedule.decay_to:g}, above the peak_lr {self.peak_lr:g}: lower the floor"
+            )
+
+    def effective(self) -> dict[str, str]:
+        """Every field that has an effect, as text: what makes two branches different."""
+        shown = {f.name: _show(getattr(self, f.name)) for f in fields(self)}
+        if self.optimizer is Optimizer.ADAMW:
+            del shown["momentum"]
+        return shown
+
+
+def perturbations(recipe: Recipe, *, baseline: Recipe) -> dict[str, tuple[str, str]]:
+    """Return the fields that differ: name -> (value of the baseline, value of the branch). The paper's bold entries."""
+    mine, base = recipe.effective(), baseline.effective()
+    return {
+        name: (base.get(name, "-"), mine.get(name, "-"))
+        for name in (f.name for f in fields(Recipe))
+        if base.get(name, "-") != mine.get(name, "-")
+    }
+
+
+def require_distinct(recipes: Mapping[str, Recipe]) -> None:
+    """Refuse two branches that would train the same model: their average is only a copy."""
+    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    for branch, recipe in recipes.items():
+        key = tuple(recipe.effective().items())
+        if key in seen:
+            raise RecipeError(
+                f"branches {seen[key]!r} and {branch!r} have the same recipe and would train the same weights: change a "
+                f"field of {branch!r} (its seed is the cheapest), or drop it"
+            )
+        seen[key] = branch
+
+
+def _show(value: object) -> str:
+    match value:
+        case Schedule():
+            return value.describe()
+        case float():
+            return f"{value:.6g}"
+        case tuple():
+            return ", ".join(f"{item:g}" for item in value)  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return str(value)
+
+
+def _require(ok: bool, name: str, value: object, wanted: str) -> None:
+    if not ok:
+        raise RecipeError(f"{name} is {value}: use a value {wanted}")

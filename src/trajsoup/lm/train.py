@@ -1,0 +1,187 @@
+"""The builtin trainer: one branch from the fork point to its horizon, checkpoints at token positions.
+
+    job -> model, optimizers, data order -> steps -> checkpoints (weights), one rolling state, metrics.jsonl
+
+The loop is accelerate's: it places the model, starts and joins processes, casts, and logs to trackers. transformers'
+Trainer counts steps and epochs, saves folders that can be seen half-written, and applies a NaN gradient before it can be
+asked; here everything is counted in tokens, and the learning rate and the data are pure functions of them, so a killed
+branch goes on bit for bit as if it had never been killed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+
+from trajsoup.core.schedule import learning_rate
+from trajsoup.errors import DivergedError, TrainError
+from trajsoup.lm.branch_files import append_metrics, load_state, rewind_metrics, save_checkpoint, save_state
+from trajsoup.lm.data_order import DataOrder
+from trajsoup.lm.job import BranchJob, Precision
+from trajsoup.lm.models import open_model
+from trajsoup.lm.optimizers import make_optimizers, set_learning_rate
+from trajsoup.lm.sharding import Placed, clip_gradients, place
+
+LOGS_PER_CHECKPOINT = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a finished branch reports of this sitting."""
+
+    tokens: int  # since the fork point
+    trained_tokens: int  # in this sitting
+    seconds: float
+    cpu_seconds: float  # of this process: what a busy machine does not distort
+    saving_seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Training speed, saving included."""
+        return self.trained_tokens / self.seconds if self.seconds else 0.0
+
+
+def train_branch(job: BranchJob) -> Trained:
+    """Train the branch to its horizon, resuming where it was killed. Checkpoints of an older sitting stay."""
+    accelerator = _accelerator(job)
+    micro, passes = _split_batch(job, processes=accelerator.num_processes)
+    torch.manual_seed(job.recipe.seed)
+    model = open_model(job.fork_point)
+    model.train()
+    placed = place(model, accelerator=accelerator, sharding=job.sharding)
+    parameters = [p for p in placed.model.parameters() if p.requires_grad]
+    optimizers = make_optimizers(placed.model, recipe=job.recipe)
+    order = DataOrder(
+        tokens=job.tokens.open(),
+        digest=job.tokens.digest,
+        seed=job.recipe.seed,
+        sequence_length=job.sequence_length,
+    )
+    step, tokens = load_state(placed, optimizers, folder=job.folder, accelerator=accelerator)
+    if accelerator.is_main_process:
+        rewind_metrics(job.folder, tokens=tokens)
+    warmup_tokens = job.recipe.warmup.length(job.horizon)
+    log_every = job.log_every or max(job.checkpoint_every // job.step_tokens // LOGS_PER_CHECKPOINT, 1)
+    started, cpu_started = time.perf_counter(), time.process_time()
+    first_tokens, saving = tokens, 0.0
+    losses: list[float] = []
+    logged_tokens, logged_at = tokens, started
+    while tokens < job.horizon:
+        loss = _accumulate(placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes)
+        norm = clip_gradients(parameters, clip=job.recipe.clip)
+        _require_finite(job, loss=loss, norm=norm, tokens=tokens)
+        step, tokens = step + 1, tokens + job.step_tokens
+        rate = learning_rate(
+            job.recipe.schedule,
+            tokens=tokens,
+            peak_lr=job.recipe.peak_lr,
+            warmup_tokens=warmup_tokens,
+            horizon=job.horizon,
+        )
+        set_learning_rate(optimizers, rate)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss)
+        at_checkpoint = tokens % job.checkpoint_every == 0
+        if at_checkpoint or step % log_every == 0:
+            now = time.perf_counter()
+            row = {
+                "step": step,
+                "tokens": tokens,
+                "train_loss": math.fsum(losses) / len(losses),
+                "grad_norm": norm,
+                "learning_rate": rate,
+                "tokens_per_second": round((tokens - logged_tokens) / (now - logged_at), 1),
+            }
+            if accelerator.is_main_process:
+                append_metrics(job.folder, row)
+            accelerator.log({name: value for name, value in row.items() if name != "step"}, step=step)
+            losses, logged_tokens, logged_at = [], tokens, now
+        if at_checkpoint:
+            before = time.perf_counter()
+            save_checkpoint(
+                placed,
+                folder=job.folder,
+                step=step,
+                dtype=job.dtype,
+                tokenizer=job.tokenizer,
+                accelerator=accelerator,
+            )
+            save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
+            logged_at = time.perf_counter()
+            saving += logged_at - before
+    if job.report_to:
+        accelerator.end_training()
+    return Trained(
+        tokens=tokens,
+        trained_tokens=tokens - first_tokens,
+        seconds=time.perf_counter() - started,
+        cpu_seconds=time.process_time() - cpu_started,
+        saving_seconds=saving,
+    )
+
+
+def _accelerator(job: BranchJob) -> Accelerator:
+    accelerator = Accelerator(
+        mixed_precision="bf16" if job.precision is Precision.BF16 else "no",
+        log_with=list(job.report_to) or None,
+        project_dir=job.folder,
+    )
+    if job.report_to:
+        accelerator.init_trackers(
+            "trajsoup", config=job.recipe.effective(), init_kwargs={"wandb": {"name": job.branch}}
+        )
+    return accelerator
+
+
+def _split_batch(job: BranchJob, *, processes: int) -> tuple[int, int]:
+    """Sequences in one forward pass, and passes for one step, of each process."""
+    batch = job.recipe.global_batch
+    if batch % processes:
+        raise TrainError(
+            f"branch {job.branch!r}: a global_batch of {batch} does not divide over {processes} processes: use a multiple"
+        )
+    share = batch // processes
+    micro = min(job.micro_batch or share, share)
+    if share % micro:
+        raise TrainError(
+            f"branch {job.branch!r}: {share} sequences of each process do not divide into passes of micro_batch {micro}: "
+            "use a micro_batch that divides it"
+        )
+    return micro, share // micro
+
+
+def _accumulate(
+    placed: Placed, order: DataOrder, accelerator: Accelerator, *, first: int, micro: int, passes: int
+) -> float:
+    """Add up the gradients of one step; return its loss, averaged over all its sequences and processes."""
+    total = 0.0
+    for i in range(passes):
+        number = first + (i * accelerator.num_processes + accelerator.process_index) * micro
+        ids = torch.from_numpy(order.batch(number, micro)).to(accelerator.device)
+        with placed.collecting(last=i == passes - 1):
+            with accelerator.autocast():
+                loss = placed.forward(input_ids=ids, labels=ids).loss
+            accelerator.backward(loss / passes)
+        total += loss.item()
+    if accelerator.num_processes == 1:
+        return total / passes
+    mine = torch.tensor(total / passes, device=accelerator.device)
+    return accelerator.reduce(mine, reduction="mean").item()  # type: ignore[union-attr]
+
+
+def _require_finite(job: BranchJob, *, loss: float, norm: float, tokens: int) -> None:
+    """Stop before a NaN reaches the weights."""
+    if math.isfinite(loss) and math.isfinite(norm):
+        return
+    kept = tokens // job.checkpoint_every * job.checkpoint_every
+    last = f"its checkpoint at {kept:,} tokens is kept" if kept else "it has no checkpoint yet"
+    raise DivergedError(
+        f"branch {job.branch!r} diverged after {tokens:,} tokens (loss {loss}, gradient norm {norm}); {last}: lower its "
+        "peak_lr, lengthen its warmup, or drop the branch"
+    )

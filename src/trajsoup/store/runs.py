@@ -1,0 +1,195 @@
+"""Find the checkpoints of a training run and what is known of each: step, tokens, losses, accuracy.
+
+run folder -> checkpoint paths -> steps from names -> scores from logs -> Run
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+from trajsoup.errors import ScanError
+from trajsoup.store.checkpoint import INDEX, PICKLES, SINGLE, is_checkpoint
+from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
+
+DEPTH = 3  # folders below a run that are searched
+_STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
+_TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
+_SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """One checkpoint of a run. None means that nobody wrote it down."""
+
+    path: Path
+    step: int | None = None
+    tokens: int | None = None
+    train_loss: float | None = None  # mean of the logged losses since the checkpoint before
+    val_loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run folder and its checkpoints in the order they were saved."""
+
+    path: Path
+    checkpoints: tuple[Saved, ...]
+    notes: tuple[str, ...] = ()
+
+
+def scan_run(path: Path | str, *, tokens_per_step: int | None = None) -> Run:
+    """Find every checkpoint of one run. `tokens_per_step` supplies the tokens where no log has them."""
+    path = Path(path)
+    found = _find(path)
+    if not found:
+        raise ScanError(f"{path} holds no checkpoint: {_why_none(path)}")
+    notes = [f"{folder} holds no safetensors file: left out" for folder in _left_out(path, found)]
+    if path in found and len(found) > 1:
+        found.remove(path)  # the Trainer saves the last model once more at the top
+        notes.append(f"{path} itself holds a model too; only its checkpoint folders are used")
+    saved = [Saved(path=p, step=_step(p.stem if p.is_file() else p.name), tokens=_tokens(p.name)) for p in found]
+    points = _points(path, found)
+    saved = [_with_tokens(s, points, tokens_per_step) for s in saved]
+    if len(saved) > 1:
+        _require_positions(path, saved)
+    saved.sort(key=lambda s: (s.step or 0, s.tokens or 0))
+    _refuse_duplicates(path, saved)
+    return Run(path=path, checkpoints=tuple(_scored(saved, points)), notes=tuple(notes))
+
+
+def _find(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix == ".safetensors" else []
+    if not path.is_dir():
+        raise ScanError(f"there is no run at {path}: check the path")
+    found: list[Path] = []
+    if (path / INDEX).is_file() or (path / SINGLE).is_file() or any(path.glob("*-of-*.safetensors")):
+        found.append(path)
+    else:
+        found += sorted(path.glob("*.safetensors"))
+    level = [path]
+    for _ in range(DEPTH):
+        level = [child for parent in level for child in sorted(parent.iterdir()) if _may_hold(child)]
+        here = [folder for folder in level if is_checkpoint(folder)]
+        found += here
+        if here:
+            break
+    return found
+
+
+def _left_out(run: Path, found: Sequence[Path]) -> list[Path]:
+    """Folders beside the found ones that are named like checkpoints but hold no weights this tool reads."""
+    places = sorted({p.parent for p in found if p.is_dir() and p != run})
+    return [
+        c
+        for place in places
+        for c in sorted(place.iterdir())
+        if c not in found and _may_hold(c) and _STEP.search(c.name)
+    ]
+
+
+def _may_hold(folder: Path) -> bool:
+    return folder.is_dir() and not folder.name.startswith(".")
+
+
+def _step(name: str) -> int | None:
+    """The step in a checkpoint's name, read exactly: step_10 is never found inside step_100."""
+    named = _STEP.findall(name)
+    if named:
+        return int(named[-1])
+    numbers = re.findall(r"\d+", _TOKENS.sub("", name))
+    return int(numbers[0]) if len(numbers) == 1 else None
+
+
+def _tokens(name: str) -> int | None:
+    match = _TOKENS.search(name)
+    return int(Fraction(match[1]) * _SCALE[match[2].lower()]) if match else None
+
+
+def _points(run: Path, checkpoints: Sequence[Path]) -> list[Point]:
+    folder = run if run.is_dir() else run.parent
+    states = [run / "trainer_state.json", *(p / "trainer_state.json" for p in checkpoints)]
+    points = [point for state in states if state.is_file() for point in read_trainer_state(state)]
+    inner = {p.parent for p in checkpoints} - {folder} if run.is_dir() else set()
+    for place in (folder, *sorted(inner)):
+        points += read_metrics(place)
+    return list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
+
+
+def _with_tokens(saved: Saved, points: Sequence[Point], tokens_per_step: int | None) -> Saved:
+    own = [p for p in points if _belongs(p, saved)]
+    step = next((p.step for p in own if p.step is not None), None) if saved.step is None else saved.step
+    tokens = next((p.tokens for p in own if p.tokens is not None), saved.tokens)
+    if tokens is None and step is not None and tokens_per_step is not None:
+        tokens = step * tokens_per_step
+    return replace(saved, step=step, tokens=tokens)
+
+
+def _belongs(point: Point, saved: Saved) -> bool:
+    if point.checkpoint is not None:
+        return Path(point.checkpoint).name in (saved.path.name, saved.path.stem)
+    if point.step is not None and saved.step is not None:
+        return point.step == saved.step
+    return point.tokens is not None and point.tokens == saved.tokens
+
+
+def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
+    result: list[Saved] = []
+    before: int | None = None
+    for s in saved:
+        own = [p for p in points if _belongs(p, s)]
+        window = [
+            p.train_loss
+            for p in points
+            if p.train_loss is not None
+            and (_belongs(p, s) or (p.step is not None and s.step is not None and (before or 0) < p.step <= s.step))
+        ]
+        result.append(
+            replace(
+                s,
+                train_loss=math.fsum(window) / len(window) if window else None,
+                val_loss=next((p.val_loss for p in reversed(own) if p.val_loss is not None), None),
+                accuracy=next((p.accuracy for p in reversed(own) if p.accuracy is not None), None),
+            )
+        )
+        before = s.step
+    return result
+
+
+def _require_positions(run: Path, saved: Sequence[Saved]) -> None:
+    lost = [s.path.name for s in saved if s.step is None and s.tokens is None]
+    if lost:
+        raise ScanError(
+            f"{run}: no step can be read from the name {lost[0]!r}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
+            "rename it (checkpoint-500), or list it in a metrics.csv with the columns checkpoint and step or tokens"
+        )
+
+
+def _refuse_duplicates(run: Path, saved: Sequence[Saved]) -> None:
+    seen: dict[int, Path] = {}
+    for s in saved:
+        position = s.step if s.step is not None else s.tokens
+        if position is None:
+            continue
+        if position in seen:
+            raise ScanError(
+                f"{run}: {seen[position].name} and {s.path.name} are both step {position:,}: a checkpoint must not count "
+                "twice; move one of them away"
+            )
+        seen[position] = s.path
+
+
+def _why_none(path: Path) -> str:
+    pickles = [p for p in sorted(path.rglob("*")) if p.name.endswith(PICKLES)][:1] if path.is_dir() else []
+    if pickles:
+        return (
+            f"{pickles[0].name} may be a pickle or a sharded training format, which this tool does not open. Convert the "
+            "checkpoints to safetensors first (save_pretrained writes it)"
+        )
+    return "name a folder with checkpoint-N/ folders or .safetensors files in it"

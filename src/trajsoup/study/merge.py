@@ -1,0 +1,208 @@
+"""From branches to a soup on disk: screen, select, blend, provenance.
+
+    Branches --plan_soup--> SoupPlan --make_soup--> a Hugging Face folder with soup.json
+
+The plan is everything that can be known and refused before a weight is read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trajsoup.core.pool import Candidate
+from trajsoup.core.screening import Verdict
+from trajsoup.core.soup import Row
+from trajsoup.engine.blend import blend
+from trajsoup.engine.layout import Layout, make_layout
+from trajsoup.engine.sinks import FileSink
+from trajsoup.engine.workers import Options
+from trajsoup.errors import BlendError
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
+from trajsoup.store.digest import sample_digest, sha256_file
+from trajsoup.store.publish import publishing, require_free
+from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, Source, aligned_buffer, is_warm
+from trajsoup.study.branches import Branches
+from trajsoup.study.choice import Choice, choose
+from trajsoup.study.provenance import Ingredient, Provenance, write_provenance
+
+DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoupPlan:
+    """A row of W with its opened ingredients: checked, ready to blend."""
+
+    row: Row
+    checkpoints: Mapping[str, Checkpoint]
+    candidates: Mapping[str, Candidate]  # what is known of ingredients that came from a study
+    layout: Layout
+    template: Checkpoint  # where layout and side files come from
+    choice: Choice | None = None  # None for explicit ingredients
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    exact_from: str | None = None
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that the blend will read."""
+        return sum(checkpoint.nbytes for checkpoint in self.checkpoints.values())
+
+
+def plan_soup(
+    study: Branches,
+    choice: Choice,
+    *,
+    dtype: str | None = None,
+    shard_bytes: int | None = None,
+    exact_from: str | None = None,
+) -> SoupPlan:
+    """Choose, open and check everything that a soup from a study needs."""
+    row, verdicts, notes = choose(study, choice)
+    candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
+    return plan_row(
+        row,
+        candidates=candidates,
+        fork_point=study.fork_point,
+        dtype=dtype,
+        shard_bytes=shard_bytes,
+        exact_from=exact_from,
+        choice=choice,
+        verdicts=verdicts,
+        notes=(*study.notes, *notes),
+    )
+
+
+def plan_row(
+    row: Row,
+    *,
+    candidates: Mapping[str, Candidate] | None = None,
+    fork_point: Path | None = None,
+    dtype: str | None = None,
+    shard_bytes: int | None = None,
+    exact_from: str | None = None,
+    choice: Choice | None = None,
+    verdicts: tuple[Verdict, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> SoupPlan:
+    """Open and check the ingredients of an explicit row, whose keys are paths."""
+    row.require_sum_one()
+    checkpoints = {key: open_checkpoint(key) for key in row.weights}
+    first = next(iter(checkpoints.values()))
+    template = first if fork_point is None else open_checkpoint(fork_point)
+    for checkpoint in checkpoints.values():
+        if checkpoint is not template:
+            require_same(template, checkpoint)
+    _refuse_copies(checkpoints)
+    source = None if exact_from is None else os.path.abspath(exact_from)
+    if source is not None and source not in checkpoints:
+        checkpoints[source] = open_checkpoint(source)
+        require_same(template, checkpoints[source])
+    return SoupPlan(
+        row=row,
+        checkpoints=checkpoints,
+        candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
+        layout=make_layout(template, dtype=None if dtype is None else DTYPES[dtype], shard_bytes=shard_bytes),
+        template=template,
+        choice=choice,
+        verdicts=verdicts,
+        notes=notes,
+        exact_from=source,
+    )
+
+
+def explicit_row(weights: Mapping[str, float] | Sequence[tuple[str, float]], *, normalize: bool = False) -> Row:
+    """A row from paths and weights as the user gave them; a path given twice is refused."""
+    pairs = list(weights.items()) if isinstance(weights, Mapping) else list(weights)
+    found: dict[str, float] = {}
+    for path, weight in pairs:
+        key = os.path.abspath(path)
+        if key in found or any(os.path.realpath(key) == os.path.realpath(other) for other in found):
+            raise BlendError(f"{path} is given twice: name each ingredient once, with the weight it should have in all")
+        found[key] = float(weight)
+    row = Row(name="explicit", weights=found)
+    return row.normalized() if normalize else row
+
+
+def make_soup(
+    plan: SoupPlan,
+    out: Path,
+    *,
+    digest: bool = True,
+    options: Options | None = None,
+    progress: Callable[[int], None] = lambda nbytes: None,
+) -> Provenance:
+    """Blend the plan into a new folder `out`, with all side files, soup.json and a model card."""
+    require_output(plan, out)
+    with publishing(out, need_bytes=plan.layout.nbytes) as folder:
+        with FileSink(folder, plan.layout, digest=digest) as sink:
+            hashes = blend(
+                plan.checkpoints,
+                [plan.row],
+                [sink],
+                layout=plan.layout,
+                exact_from=plan.exact_from,
+                digest=digest,
+                options=options,
+                progress=progress,
+            )
+            files = sink.finish()
+        ingredients = [_ingredient(plan, key, hashes.get(key), digest=digest) for key in sorted(plan.checkpoints)]
+        provenance = Provenance(
+            row_name=plan.row.name,
+            uniform=plan.row.uniform,
+            ingredients=tuple(ingredients),
+            files=files,
+            layout=plan.layout,
+            template=plan.template,
+            choice=plan.choice,
+            verdicts=plan.verdicts,
+            exact_from=plan.exact_from,
+        )
+        return write_provenance(provenance, folder)
+
+
+def require_output(plan: SoupPlan, out: Path) -> None:
+    """Refuse an output that exists, overlaps an ingredient or the fork point, or does not fit the disk."""
+    inputs = [checkpoint.path for checkpoint in plan.checkpoints.values()]
+    require_free(out, need_bytes=plan.layout.nbytes, inputs=[*inputs, plan.template.path])
+
+
+def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool) -> Ingredient:
+    checkpoint = plan.checkpoints[key]
+    if digest and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
+        hashes = tuple(sha256_file(path) for path in checkpoint.files)
+    names = [path.name for path in checkpoint.files]
+    return Ingredient(
+        path=key,
+        weight=plan.row.weights.get(key, 0.0),
+        candidate=plan.candidates.get(key),
+        files=dict(zip(names, hashes or [None] * len(names), strict=True)),
+    )
+
+
+def _refuse_copies(checkpoints: Mapping[str, Checkpoint]) -> None:
+    """Refuse two ingredients with the same bytes: a checkpoint must not count twice. Reads a sample, hashes suspects."""
+    seen: dict[str, list[str]] = {}
+    for key, checkpoint in checkpoints.items():
+        suspects = seen.setdefault("".join(sample_digest(path) for path in checkpoint.files), [])
+        for other in suspects:
+            pairs = zip(checkpoint.files, checkpoints[other].files, strict=True)
+            if all(sha256_file(mine) == sha256_file(theirs) for mine, theirs in pairs):
+                raise BlendError(f"{other} and {key} are the same checkpoint: leave one of them out")
+        suspects.append(key)
+
+
+def read_rate(plan: SoupPlan, *, sample_bytes: int = 64 << 20) -> float:
+    """Bytes per second of a short read of one ingredient, the way the blend would read it. For an estimate only."""
+    path = max((p for c in plan.checkpoints.values() for p in c.files), key=lambda p: p.stat().st_size)
+    amount = min(sample_bytes, path.stat().st_size)
+    buffer = aligned_buffer(DIRECT_READ_BYTES + 2 * PAGE)
+    with Source(path, direct=not is_warm([path])) as source:
+        begin = time.perf_counter()
+        for offset in range(0, amount, DIRECT_READ_BYTES):
+            source.read(buffer, offset=offset, nbytes=min(DIRECT_READ_BYTES, amount - offset))
+        return amount / max(time.perf_counter() - begin, 1e-6)

@@ -1,0 +1,238 @@
+"""Train the branches of a study: several at once, each in a process of its own with its share of threads.
+
+    plan -> fork point -> one job per branch -> processes, at most `jobs` together -> outcomes
+
+A branch that fails or diverges does not stop the others. Each writes a log of its own; progress is read from the
+metrics.jsonl that every trainer leaves. What is finished is skipped, what was killed goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajsoup.errors import TrainError
+from trajsoup.study.branch_commands import BranchProcess, builtin_process, command_process
+from trajsoup.study.data import cache_folder, load_data
+from trajsoup.study.file import Study
+from trajsoup.study.fork_point import ensure_fork_point
+from trajsoup.study.outcomes import Outcome, Progress, Status, outcome_of, progress_of
+from trajsoup.study.plan import Plan, plan_study, require_room
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+    from trajsoup.lm.job import BranchJob
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 20  # a process that is asked to stop may finish what it writes
+
+
+class Stage(StrEnum):
+    """What is being trained."""
+
+    FORK_POINT = "fork point"
+    BRANCHES = "branches"
+
+
+OnProgress = Callable[[Stage, Sequence[Progress]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """How a study's branches ended."""
+
+    plan: Plan
+    fork_point: Path
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """Branches without all their checkpoints."""
+        return tuple(o for o in self.outcomes if o.status is not Status.FINISHED)
+
+
+def train_study(
+    study: Study,
+    *,
+    jobs: int | None = None,
+    branches: Sequence[str] | None = None,
+    cache: Path | None = None,
+    corpus: Corpus | None = None,
+    on_progress: OnProgress | None = None,
+) -> Trained:
+    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core."""
+    cache = cache or cache_folder()
+    cores = len(os.sched_getaffinity(0))
+    jobs = jobs or cores
+    corpus = corpus or load_data(study, cache=cache)
+    plan = _plan(study, corpus)
+    require_room(plan)
+    wanted = _wanted(study, branches)
+    report = on_progress or (lambda stage, progress: None)
+    environment = _isa_environment(cache)
+
+    def pretrain(job: BranchJob) -> None:
+        process = builtin_process(job, launcher=None, threads=cores)
+        done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
+        if done[0].status is not Status.FINISHED:
+            raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
+
+    fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
+    threads = max(cores // min(jobs, len(wanted)), 1)
+    if study.trainer.is_builtin:
+        processes = {
+            name: builtin_process(job, launcher=study.trainer.launcher, threads=threads)
+            for name, job in _jobs(plan, corpus, fork_point, wanted).items()
+        }
+    else:
+        processes = {name: command_process(plan, name, fork_point=fork_point, threads=threads) for name in wanted}
+    outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
+    return Trained(plan=plan, fork_point=fork_point, outcomes=outcomes)
+
+
+def _plan(study: Study, corpus: Corpus | None) -> Plan:
+    if corpus is None:
+        return plan_study(study)
+    return plan_study(
+        study,
+        train_tokens=len(corpus.train.tokens),
+        validation_tokens=len(corpus.validation.tokens),
+        vocab_size=corpus.vocab_size,
+    )
+
+
+def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
+    for name in branches or ():
+        if name not in study.recipes:
+            raise TrainError(f"there is no branch {name!r} in {study.path}: it has {', '.join(study.recipes)}")
+    return [name for name in study.recipes if branches is None or name in branches]
+
+
+def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[str]) -> dict[str, BranchJob]:
+    from trajsoup.lm.job import BranchJob, Precision, Sharding, fork_point_digest, token_file
+
+    study = plan.study
+    if corpus is None:
+        raise TrainError(f"{study.path}: the builtin trainer needs a corpus: add `corpus`")
+    digest = fork_point_digest(fork_point)
+    tokens = token_file(
+        corpus.train.tokens, digest=corpus.train.digest, spare=study.output / "branches" / "train.tokens"
+    )
+    return {
+        name: BranchJob(
+            branch=name,
+            folder=(study.output / "branches" / name).absolute(),
+            fork_point=fork_point.absolute(),
+            fork_point_digest=digest,
+            tokens=tokens,
+            recipe=study.recipes[name],
+            horizon=plan.positions.horizon,
+            checkpoint_every=plan.positions.checkpoint_every,
+            sequence_length=plan.sequence_length,
+            micro_batch=study.trainer.micro_batch,
+            precision=Precision(study.trainer.precision),
+            sharding=Sharding(study.trainer.sharding),
+            dtype=plan.dtype,
+            tokenizer=corpus.tokenizer.absolute(),
+            report_to=study.report_to,
+        )
+        for name in wanted
+    }
+
+
+def _isa_environment(cache: Path) -> dict[str, str]:
+    from trajsoup.lm.cpu_isa import isa_environment
+
+    return isa_environment(cache=cache)
+
+
+def _run(
+    processes: Mapping[str, BranchProcess],
+    *,
+    jobs: int,
+    environment: Mapping[str, str],
+    stage: Stage,
+    report: OnProgress,
+) -> tuple[Outcome, ...]:
+    """Run the processes, at most `jobs` together, in order. An interrupt stops them all; what they saved stays."""
+    waiting = [p for p in processes.values() if p.finished is None]
+    running: list[tuple[BranchProcess, subprocess.Popen[bytes]]] = []
+    outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
+    with contextlib.ExitStack() as locks:
+        for process in waiting:
+            locks.enter_context(_only_one(process))
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    process = waiting.pop(0)
+                    running.append((process, _start(process, environment)))
+                report(stage, [progress_of(p, running=any(p is r for r, _ in running)) for p in processes.values()])
+                for pair in list(running):
+                    if pair[1].poll() is not None:
+                        running.remove(pair)
+                        outcomes[pair[0].branch] = outcome_of(pair[0], code=pair[1].returncode)
+                time.sleep(POLL_SECONDS)
+            report(stage, [progress_of(p, running=False) for p in processes.values()])
+        finally:
+            _stop([handle for _, handle in running])
+    return tuple(outcomes[name] for name in processes)
+
+
+def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    process.folder.mkdir(parents=True, exist_ok=True)
+    (process.folder / "outcome.json").unlink(missing_ok=True)
+    full = {
+        **os.environ,
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        **environment,
+        "OMP_NUM_THREADS": str(process.threads),
+        "MKL_NUM_THREADS": str(process.threads),
+        **dict(process.environment),
+    }
+    with process.log.open("ab") as log:
+        try:
+            # a session of its own, so that an interrupt reaches it from here alone, together with its children
+            return subprocess.Popen(
+                process.words, env=full, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise TrainError(
+                f"branch {process.branch!r}: cannot start {process.words[0]!r}: {error.strerror}: check the command"
+            ) from error
+
+
+def _stop(handles: Sequence[subprocess.Popen[bytes]]) -> None:
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(handle.pid, signal.SIGTERM)
+    for handle in handles:
+        try:
+            handle.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(handle.pid, signal.SIGKILL)
+            handle.wait()
+
+
+@contextlib.contextmanager
+def _only_one(process: BranchProcess) -> Iterator[None]:
+    """Hold the branch, so that two trainings never write into one folder."""
+    process.folder.mkdir(parents=True, exist_ok=True)
+    with (process.folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TrainError(
+                f"branch {process.branch!r} is being trained by another process: wait for it, or stop it first"
+            ) from error
+        yield

@@ -1,0 +1,81 @@
+"""The `trainer` field of a study file: the builtin trainer and its settings, or a command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trajsoup.core.quantity import parse_number
+from trajsoup.errors import StudyError
+from trajsoup.study.yaml_file import check_keys
+
+BUILTIN_FIELDS = {
+    "micro_batch": "Sequences in one forward pass of one process. Default: the whole share of the process.",
+    "precision": "fp32 (default; the faster one on CPUs) or bf16.",
+    "sharding": "Of several processes: ddp (default) or fsdp2.",
+    "launcher": "Command that starts the processes of a branch, such as `accelerate launch --num_processes 8`.",
+}
+COMMAND_FIELDS = {
+    "command": "Your training command; {peak_lr}, {seed}, {output_dir} and the like are filled in for each branch.",
+    "resume_command": "Used instead when the branch has checkpoints already. Default: the same command again.",
+    "environment": "Variables added to the command's environment.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainWith:
+    """Who trains. `command` None means the builtin trainer."""
+
+    micro_batch: int | None = None
+    precision: str = "fp32"
+    sharding: str = "ddp"
+    launcher: str | None = None
+    command: str | None = None
+    resume_command: str | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the builtin trainer is used."""
+        return self.command is None
+
+
+def parse_trainer(data: Any, *, where: str) -> TrainWith:
+    """Read the field in any of its three forms."""
+    if data == "builtin":
+        return TrainWith()
+    if isinstance(data, str):
+        raise StudyError(f"{where} is {data!r}: use builtin, or `command: ...`")
+    check_keys(data, ("builtin", *COMMAND_FIELDS), where=where)
+    if "builtin" in data:
+        if len(data) > 1:
+            raise StudyError(f"{where}: use either builtin or command")
+        return _builtin(data["builtin"] or {}, f"{where}: builtin")
+    if not isinstance(data.get("command"), str) or not data["command"].strip():
+        raise StudyError(f"{where}: `command` is missing: {COMMAND_FIELDS['command']}")
+    environment = data.get("environment") or {}
+    if not isinstance(environment, dict):
+        raise StudyError(f"{where}: environment: expected `NAME: value` lines, got {environment!r}")
+    return TrainWith(
+        command=data["command"],
+        resume_command=data.get("resume_command"),
+        environment=tuple((str(name), str(value)) for name, value in environment.items()),
+    )
+
+
+def _builtin(data: Any, where: str) -> TrainWith:
+    check_keys(data, tuple(BUILTIN_FIELDS), where=where)
+    micro = data.get("micro_batch")
+    if micro is not None and (parse_number(micro, where=f"{where}: micro_batch") < 1 or int(micro) != micro):
+        raise StudyError(f"{where}: micro_batch is {micro!r}: use a whole number of 1 or more")
+    precision, sharding = str(data.get("precision", "fp32")), str(data.get("sharding", "ddp"))
+    if precision not in ("fp32", "bf16"):
+        raise StudyError(f"{where}: precision is {precision!r}: use fp32 or bf16")
+    if sharding not in ("ddp", "fsdp2"):
+        raise StudyError(f"{where}: sharding is {sharding!r}: use ddp or fsdp2")
+    return TrainWith(
+        micro_batch=None if micro is None else int(micro),
+        precision=precision,
+        sharding=sharding,
+        launcher=data.get("launcher"),
+    )

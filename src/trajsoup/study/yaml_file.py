@@ -1,0 +1,57 @@
+"""YAML files that people write: safe to load, and kind about typing errors."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trajsoup.errors import StudyError
+
+MAX_BYTES = 16 << 20
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Plain data only: no tags, no anchors (which can expand without bound), no key given twice."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise yaml.constructor.ConstructorError(None, None, "anchors and aliases are not allowed", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise StudyError(f"{path} has more than {MAX_BYTES:,} bytes: that is not a study or soup file")
+        data = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}: check the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise StudyError(f"{path} is not valid: {' '.join(str(error).split())}") from error
+    if not isinstance(data, dict):
+        raise StudyError(f"{path} does not hold `key: value` lines: see docs/cli.md for what it should look like")
+    return data
+
+
+def check_keys(data: Any, known: Sequence[str], *, where: str) -> None:
+    """Refuse a mapping with an unknown key and suggest the nearest known one."""
+    if not isinstance(data, dict):
+        raise StudyError(f"{where}: expected `key: value` lines, got {data!r}")
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            raise StudyError(f"{where}: unknown key {key!r}: {hint}")

@@ -1,0 +1,173 @@
+from pathlib import Path
+
+import pytest
+
+from tests.study.studies import FIVE, SMALL, write_study
+from trajsoup.core.budget import Setting
+from trajsoup.core.recipe import Optimizer, Warmup, perturbations
+from trajsoup.core.schedule import Schedule, Shape
+from trajsoup.errors import RecipeError, StudyError
+from trajsoup.study.file import CORPUS_FIELDS, FIELDS, load_study, reference
+
+
+def load(tmp_path, text):
+    return load_study(write_study(tmp_path, text))
+
+
+def test_the_papers_study_is_read_as_its_tables(tmp_path):
+    study = load(tmp_path, FIVE)
+    assert study.horizon == 600 * 10**9
+    assert study.checkpoint_every == 25 * 10**9
+    assert study.fork_point == tmp_path / "fork"
+    assert study.setting is Setting.EXTENDED
+    changed = {name: sorted(perturbations(r, baseline=study.baseline)) for name, r in study.recipes.items()}
+    assert changed == {
+        "EXP1": [], "EXP2": ["seed"], "EXP3": ["global_batch", "peak_lr"], "EXP4": ["schedule"], "EXP5": ["momentum"],
+    }  # fmt: skip
+    assert study.recipes["EXP4"].schedule == Schedule(shape=Shape.LINEAR, decay_to=3.39e-5)
+
+
+def test_schedules_and_warmups_are_read_in_every_form(tmp_path):
+    study = load(
+        tmp_path,
+        SMALL
+        + """
+      C: {schedule: {decay_to: 1e-4, shape: cosine}, warmup: 2%}
+      W: {schedule: {shape: wsd, decay_share: 30%}, warmup: 1k}
+      L: {schedule: linear, warmup: 0.05}
+      A: {optimizer: adamw, betas: [0.8, 0.99]}
+    """.replace("\n      ", "\n      "),
+    )
+    assert study.recipes["C"].schedule == Schedule(shape=Shape.COSINE, decay_to=1e-4)
+    assert study.recipes["C"].warmup == Warmup(share=0.02)
+    assert study.recipes["W"].schedule == Schedule(shape=Shape.WSD, decay_share=0.3)
+    assert study.recipes["W"].warmup == Warmup(tokens=1000)
+    assert study.recipes["L"].schedule == Schedule(shape=Shape.LINEAR)
+    assert study.recipes["A"].optimizer is Optimizer.ADAMW
+    assert study.recipes["A"].betas == (0.8, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("horizn: 5\n", r"unknown key 'horizn': did you mean 'horizon'\?"),
+        (SMALL + "    checkpoint_evry: 5", "did you mean 'checkpoint_every'"),
+        (SMALL.replace("seed: 1001", "sede: 1001"), r"branch 'EXP2': unknown key 'sede': did you mean 'seed'\?"),
+        (SMALL.replace("{peak_lr: 1e-3", "{peak_rl: 1e-3"), "did you mean 'peak_lr'"),
+        (SMALL.replace("corpus: builtin", "corpus: {trian: x}"), "did you mean 'train'"),
+        (SMALL + "    trainer: {builtin: {micro_bacth: 2}}", "did you mean 'micro_batch'"),
+        (SMALL + "    trainer: {comand: x}", "did you mean 'command'"),
+        (SMALL.replace("{seed: 1001}", "{schedule: {decay_too: 1}}"), "did you mean 'decay_to'"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path, text, message):
+    with pytest.raises(StudyError, match=message):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "model", "sequence_length"])
+def test_a_branch_that_changes_the_architecture_is_refused(tmp_path, key):
+    with pytest.raises(RecipeError, match=rf"branch 'EXP2': '{key}' would change the architecture"):
+        load(tmp_path, SMALL.replace("seed: 1001", f"{key}: 5"))
+
+
+@pytest.mark.parametrize("key", ["corpus", "mixture", "data"])
+def test_a_branch_that_changes_the_data_mixture_is_refused(tmp_path, key):
+    with pytest.raises(RecipeError, match=rf"'{key}' would change the data mixture"):
+        load(tmp_path, SMALL.replace("seed: 1001", f"{key}: x"))
+
+
+def test_a_branch_equal_to_another_is_refused(tmp_path):
+    with pytest.raises(RecipeError, match="'EXP1' and 'EXP2' have the same recipe"):
+        load(tmp_path, SMALL.replace("seed: 1001", "seed: 1234"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fork_point: !!python/object/apply:os.system ['true']\n",
+        "fork_point: !custom x\n",
+        "a: &a [x]\nb: *a\n",
+        "fork_point: &anchor x\n",
+        "fork_point: x\nfork_point: y\n",
+        "- a list\n",
+        "fork_point: [unclosed\n",
+        "\x00",
+    ],
+)
+def test_tags_anchors_doubles_and_broken_yaml_are_refused(tmp_path, text):
+    with pytest.raises(StudyError, match=r"study\.yaml"):
+        load(tmp_path, text)
+
+
+def test_an_anchor_bomb_is_refused_at_once(tmp_path):
+    lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+    with pytest.raises(StudyError, match="anchors and aliases are not allowed"):
+        load(tmp_path, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    horizon: 2048\n", "", "`horizon` is missing"),
+        ("horizon: 2048", "horizon: many", "horizon is 'many'"),
+        ("fork_point: fork", "fork_point: fork\n    pretrain: {}", "name one of `fork_point`"),
+        ("    fork_point: fork\n", "", "name one of `fork_point`"),
+        ("seed: 1001", "peak_lr: fast", "peak_lr is 'fast'"),
+        ("seed: 1001", "peak_lr: -1", "branch 'EXP2': peak_lr is -1"),
+        ("seed: 1001", "global_batch: 2.5", "global_batch is 2.5"),
+        ("seed: 1001", "optimizer: sgd", "optimizer is 'sgd': use muon or adamw"),
+        ("seed: 1001", "schedule: triangle", "schedule is 'triangle'"),
+        ("seed: 1001", "betas: 0.9", "betas is 0.9"),
+        ("seed: 1001", "optimizer: adamw, momentum: 0.9", "momentum is Muon's"),
+        ("EXP2:", "../EXP2:", "branch name '../EXP2'"),
+        ("EXP2: {seed: 1001}", "EXP2: 5", "expected `key: value` lines"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place_and_the_remedy(tmp_path, old, new, message):
+    text = SMALL.replace(old, new)
+    assert text != SMALL
+    with pytest.raises(StudyError, match=message.replace("*", r"\*")):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("trainer: own", "use builtin, or `command"),
+        ("trainer: {builtin: {precision: fp8}}", "precision is 'fp8'"),
+        ("trainer: {builtin: {sharding: tp}}", "sharding is 'tp'"),
+        ("trainer: {builtin: {micro_batch: 0}}", "micro_batch is 0"),
+        ("trainer: {builtin: {}, command: x}", "either builtin or command"),
+        ("trainer: {resume_command: x}", "`command` is missing"),
+        ("command: torchrun x", "`command` belongs under `trainer`"),
+        ("report_to: [wandb, pigeon]", "report_to names 'pigeon'"),
+        ("setting: unlimited", "setting is 'unlimited'"),
+    ],
+)
+def test_a_wrong_trainer_or_setting_is_refused(tmp_path, line, message):
+    with pytest.raises(StudyError, match=message):
+        load(tmp_path, f"{SMALL}    {line}\n")
+
+
+def test_a_command_brings_its_own_data_unless_told_otherwise(tmp_path):
+    text = SMALL.replace("    corpus: builtin\n", "") + "    trainer: {command: train --lr {peak_lr}}".replace(
+        "train --lr {peak_lr}", "'train --lr {peak_lr}'"
+    )
+    study = load(tmp_path, text)
+    assert study.corpus is None
+    assert study.trainer.command == "train --lr {peak_lr}"
+
+
+def test_every_corpus_field_is_one_of_the_corpus():
+    import dataclasses
+
+    from trajsoup.lm.corpus import CorpusSpec
+
+    assert CORPUS_FIELDS.keys() <= {f.name for f in dataclasses.fields(CorpusSpec)}
+
+
+def test_the_document_lists_every_field_as_the_code_does():
+    document = Path(__file__).parents[2] / "docs" / "study-file.md"
+    assert document.read_text(encoding="utf-8") == reference()
+    assert all(f"| `{name}` |" in reference() for name in FIELDS)
