@@ -16,6 +16,7 @@ from trajsoup.core.schedule import Schedule, Shape, learning_rate
 from trajsoup.errors import DivergedError, TrainError
 from trajsoup.lm import train
 from trajsoup.lm.branch_files import append_metrics
+from trajsoup.lm.job import Precision
 from trajsoup.lm.train import train_branch
 from trajsoup.store.runs import scan_run
 
@@ -234,3 +235,16 @@ def test_a_full_sequence_is_one_row_of_the_batch(tmp_path, fork_point):
     job = make_job(tmp_path / "EXP1", fork_point)
     assert job.step_tokens == 8 * SEQUENCE
     assert dataclasses.replace(job, recipe=Recipe(global_batch=2)).step_tokens == 2 * SEQUENCE
+
+
+def test_bf16_passes_train_fp32_weights(tmp_path, fork_point):
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+    try:
+        job = make_job(tmp_path / "EXP1", fork_point, horizon=1024, precision=Precision.BF16)
+        train_branch(job)
+    finally:
+        AcceleratorState._reset_state(True)
+    assert {t.dtype for t in weights(job.folder, 4).values()} == {torch.float32}
+    assert metrics(job.folder)[-1]["train_loss"] < metrics(job.folder)[0]["train_loss"]

@@ -5,6 +5,7 @@ import fcntl
 import json
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +119,22 @@ def test_a_command_that_does_not_exist_is_refused_by_name(tmp_path, fork_point):
         train_study(study_in(tmp_path, fork_point, text), cache=tmp_path / "cache")
 
 
+def test_an_interrupt_stops_every_branch_and_what_it_started(tmp_path, fork_point):
+    text = textwrap.dedent(SMALL.replace("    corpus: builtin\n", ""))
+    command = f"bash -c 'sleep 300 & echo $! > {tmp_path}/pid-{{branch}}; wait'"
+    study = study_in(tmp_path, fork_point, f'{text}trainer: {{command: "{command}"}}\n')
+
+    def interrupt(stage, progress):
+        if all((tmp_path / f"pid-{p.branch}").exists() for p in progress):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_study(study, jobs=2, cache=tmp_path / "cache", on_progress=interrupt)
+    for branch in ("EXP1", "EXP2"):
+        state = Path(f"/proc/{(tmp_path / f'pid-{branch}').read_text().strip()}/stat")
+        assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
 def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point):
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
     (tmp_path / "branches" / "EXP1").mkdir(parents=True)
@@ -209,7 +226,6 @@ def other_tokenizer(folder):
 @pytest.mark.slow
 def test_a_real_transformers_script_trains_branches_and_resumes(tmp_path):
     import shutil
-    from pathlib import Path
 
     from trajsoup.store.runs import scan_run
 

@@ -192,6 +192,8 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
     process.folder.mkdir(parents=True, exist_ok=True)
     (process.folder / "outcome.json").unlink(missing_ok=True)
     full = {
+        # threads that wait asleep: those that spin make a busy machine several times slower
+        "OMP_WAIT_POLICY": "passive",
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),

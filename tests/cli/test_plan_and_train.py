@@ -1,0 +1,67 @@
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.study.studies import FIVE, SMALL, write_study
+from tests.study.test_plan import CONFIG
+from tests.study.test_train import own_trainer
+from trajsoup.cli.app import app
+from trajsoup.errors import OutputError, TrainError
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAJSOUP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "fork").mkdir()
+    (tmp_path / "fork" / "config.json").write_text(json.dumps(CONFIG))
+    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_plan_shows_the_papers_table_and_its_cost(run, tmp_path):
+    result = run("plan", write_study(tmp_path, FIVE), "--no-corpus")
+    assert result.exit_code == 0, result.output
+    for text in (
+        "*1001",
+        "*0.00024",
+        "*128",
+        "*linear decay to 3.39e-05",
+        "*0.9",
+        "5 branches",
+        "24 per branch, 120 in all",
+    ):
+        assert text in result.output
+
+
+def test_plan_prints_json_for_programs(run, tmp_path):
+    result = run("plan", write_study(tmp_path, SMALL), "--no-corpus", "--json")
+    data = json.loads(result.stdout)
+    assert data["total_tokens"] == 4096
+    assert data["branches"]["EXP2"]["changed"] == {"seed": ["1234", "1001"]}
+
+
+def test_plan_refuses_what_does_not_fit_the_disk(run, tmp_path):
+    (tmp_path / "fork" / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 10**12}))
+    result = run("plan", write_study(tmp_path, SMALL), "--no-corpus")
+    assert isinstance(result.exception, OutputError)
+
+
+def test_train_runs_the_command_of_every_branch_and_says_where_it_is(run, tmp_path):
+    result = run("train", write_study(tmp_path, own_trainer(tmp_path)), "--jobs", "2")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert result.output.count("finished") == 2
+
+
+def test_train_reports_every_failed_branch_at_the_end(run, tmp_path):
+    result = run("train", write_study(tmp_path, own_trainer(tmp_path, "dies")))
+    assert isinstance(result.exception, TrainError)
+    assert "2 of 2 branches did not finish" in str(result.exception)
+    assert "EXP2 failed: the process ended with code 1" in str(result.exception)
+
+
+def test_neither_command_loads_torch_before_it_must(tmp_path):
+    import subprocess
+
+    code = "import sys, trajsoup.cli.plan, trajsoup.cli.train, trajsoup.study.plan; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
