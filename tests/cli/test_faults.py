@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,7 +14,7 @@ import safetensors.torch
 import torch
 
 from tests.checkpoints import write_checkpoint
-from tests.command import succeeds
+from tests.command import succeeds, trajsoup
 from tests.runs import equal, fingerprint, load, mean
 from trajsoup.store.publish import MARK
 
@@ -125,3 +126,20 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(inputs, tmp_path):
     assert message == "interrupted: nothing was left behind; run the same command again\n"
     assert not out.exists()
     assert leftovers(out) == []
+
+
+def test_ctrl_c_while_the_threads_are_being_started_ends_the_same_way(runs, tmp_path, monkeypatch):
+    begin, started = threading.Thread.start, []
+
+    def interrupted(thread):
+        if started:
+            raise KeyboardInterrupt
+        started.append(thread)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    done = trajsoup("merge", runs / "EXP1", "--k", 2, "-o", tmp_path / "soup")
+    assert done.code == 130
+    assert "interrupted: nothing was left behind" in done.err
+    assert os.listdir(tmp_path) == []

@@ -1,5 +1,6 @@
 """The same linear merge by mergekit, in its own environment: equal bits for a mean, the last bit at most for weights."""
 
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.checkpoints import bits_of
 from tests.command import succeeds
 from tests.models.tiny import branch_off, in_bf16, load, model, save
+from tests.runs import average, equal
 from tests.runs import load as tensors_of
 
 MERGEKIT = Path(__file__).parents[2] / ".venv-mergekit" / "bin" / "mergekit-yaml"
@@ -66,12 +68,14 @@ def test_the_mean_is_the_same_to_the_last_bit(places, tmp_path, count):
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.3), (0.1, 0.2, 0.7), (1.0, 2.0, 3.0, 4.0, 5.0), (1.5, -0.5)])
-def test_weighted_sums_agree_but_for_the_last_bit_of_a_few(places, tmp_path, weights, record_property):
+def test_weighted_sums_agree_but_for_the_last_bit_of_a_few(places, tmp_path, weights):
     row = dict(zip(places, weights, strict=False))
     theirs, ours = by_mergekit(row, tmp_path / "theirs"), by_trajsoup(row, tmp_path / "ours")
     assert theirs.keys() == ours.keys()
     apart = np.concatenate([steps_apart(ours[name], theirs[name]) for name in ours])
-    equal = float((apart == 0).mean())
-    record_property("share of equal numbers", equal)
-    assert apart.max() <= 1  # they weigh in fp32, we in fp64: a number near a tie may round the other way
-    assert equal > 0.999
+    assert apart.max() <= 1
+    # They weigh in fp32, we in fp64. Weights such as 0.7 and 0.3 make ties common (numbers five steps apart), and which
+    # way one rounds is decided by the weight's own rounding error: measured, 99.3 % to 100 % of numbers are equal.
+    assert (apart == 0).mean() > 0.99
+    total = math.fsum(weights)
+    assert equal(ours, average({path: w / total for path, w in row.items()}))  # where they differ, ours is the nearest

@@ -18,7 +18,7 @@ from trajsoup.core.pool import Pool, RankBy
 from trajsoup.core.selection import POOLED, Select, select
 from trajsoup.errors import BlendError, SelectionError
 
-SUM_TOLERANCE = 1e-6  # a row written by hand with six digits still counts as summing to one
+SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as summing to one
 
 
 class Strategy(StrEnum):

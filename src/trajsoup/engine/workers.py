@@ -128,7 +128,8 @@ class Workers:
             except BaseException as error:  # Ctrl-C: let the workers finish their block, then go
                 self._stop(error)
                 for thread in threads:
-                    thread.join()
+                    with contextlib.suppress(RuntimeError):  # not started yet: it will find the error and read nothing
+                        thread.join()
                 raise
         if self._error is not None:
             raise self._error

@@ -109,7 +109,7 @@ def _read_record(path: Path) -> dict[str, Any]:
     kinds = {"soup": str, "uniform": bool, "exact_from": str | None, "ingredients": list, "output": dict}
     _check_kinds(path, record, kinds)
     _check_kinds(path, record["output"], {"files": dict, "side_files": dict})
-    for ingredient in record["ingredients"]:
+    for ingredient in record["ingredients"] or [None]:
         _check_kinds(path, ingredient, {"path": str, "weight": float | int, "sha256": dict})
     return record
 
