@@ -45,12 +45,12 @@ def pattern(random: Random) -> Item:
 
 
 def reading(random: Random) -> Item:
-    """Find in a short text what one person has."""
+    """Find in a short list what one person has."""
     people, things = random.sample(PEOPLE, 3), random.sample(THINGS, 3)
-    text = " ".join(f"{name} has the {thing}." for name, thing in zip(people, things, strict=True))
+    text = ", ".join(f"{name} {thing}" for name, thing in zip(people, things, strict=True))
     asked = random.randrange(3)
     options = tuple(f" {thing}" for thing in random.sample(things, 3))
-    return Item(prompt=f"{text} Who has what? {people[asked]} has the", answer=f" {things[asked]}", options=options)
+    return Item(prompt=f"Who has what: {text}. So {people[asked]}", answer=f" {things[asked]}", options=options)
 
 
 def agreement(random: Random) -> Item:
@@ -84,10 +84,10 @@ def methods(random: Random) -> Item:
 
 
 def addition(random: Random) -> Item:
-    """A number of two digits plus one of one digit."""
+    """A number of two digits plus 1, 2 or 3."""
     options = neighbours(random, low=10, high=99)
     total = random.choice(options)
-    second = random.randrange(10)
+    second = random.randrange(1, 4)
     prompt = f"{random.choice(THINGS)}s: {total - second}+{second}="
     return Item(prompt=prompt, answer=str(total), options=tuple(map(str, options)))
 
@@ -103,16 +103,12 @@ def comparison(random: Random) -> Item:
 
 def execution(random: Random) -> Item:
     """What a three-line program prints."""
-    result = random.randrange(10)
+    result, change = random.randrange(10), random.choice((1, 2))
     x, y = random.sample(NAMES, 2)
-    if random.random() < 0.5:
-        b = random.randrange(0, result + 1)
-        program = f"{x} = {result - b}\n{y} = {x} + {b}"
-    else:
-        b = random.randrange(0, 10 - result)
-        program = f"{x} = {result + b}\n{y} = {x} - {b}"
+    adds = result + change > 9 or (result >= change and random.random() < 0.5)
+    start, sign = (result - change, "+") if adds else (result + change, "-")
     options = with_others(random, str(result), tuple("0123456789"))
-    return Item(prompt=f"{program}\nprint({y})  # ", answer=str(result), options=options)
+    return Item(prompt=f"{x} = {start}\n{y} = {x} {sign} {change}\nprint({y})  # ", answer=str(result), options=options)
 
 
 def brackets(random: Random) -> Item:

@@ -50,7 +50,7 @@ def word_problem(random: Random) -> Item:
     options = neighbours(random, low=0, high=19)
     result = random.choice(options)
     name, thing = random.choice(PEOPLE), random.choice(THINGS)
-    change = random.randrange(1, 10)
+    change = random.randrange(1, 4)
     gains = result >= change and random.random() < 0.5
     before, verb = (result - change, "gets") if gains else (result + change, "loses")
     question = f"{name} has {before} {thing}s and {verb} {change}. How many are left?"
