@@ -11,24 +11,30 @@ from trajsoup.store.safetensors import build_header
 
 HIDDEN, FEED_FORWARD, VOCAB = 2048, 5632, 32000
 LAYER_BYTES = 2 * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * FEED_FORWARD + 2 * HIDDEN)
-OTHER_BYTES = 2 * (2 * VOCAB * HIDDEN + HIDDEN)
 
 
-def make_checkpoints(root: Path, *, count: int, checkpoint_bytes: int, shards: int = 4) -> list[Path]:
-    """Write `count` checkpoints of about `checkpoint_bytes` each, or reuse those that are there."""
-    layers = max(round((checkpoint_bytes - OTHER_BYTES) / LAYER_BYTES), 1)
-    folder = root / f"{count}x{layers}layers-{shards}shards"
+def make_checkpoints(
+    root: Path, *, count: int, checkpoint_bytes: int, shards: int = 4, vocab: int = VOCAB
+) -> list[Path]:
+    """Write `count` checkpoints of about `checkpoint_bytes` each, or reuse those that are there.
+
+    A smaller vocabulary makes smaller checkpoints: with the default one, a single layer comes to 365 MB.
+    """
+    other_bytes = 2 * (2 * vocab * HIDDEN + HIDDEN)
+    layers = max(round((checkpoint_bytes - other_bytes) / LAYER_BYTES), 1)
+    small = "" if vocab == VOCAB else f"-vocab{vocab}"
+    folder = root / f"{count}x{layers}layers-{shards}shards{small}"
     paths = [folder / f"checkpoint-{100 * (i + 1)}" for i in range(count)]
     for i, path in enumerate(paths):
         if not (path / "done").exists():
-            _make(path, layers=layers, shards=shards, seed=i)
+            _make(path, layers=layers, shards=shards, seed=i, vocab=vocab)
             (path / "done").touch()
     return paths
 
 
-def _make(path: Path, *, layers: int, shards: int, seed: int) -> None:
+def _make(path: Path, *, layers: int, shards: int, seed: int, vocab: int) -> None:
     path.mkdir(parents=True, exist_ok=True)
-    tensors = _shapes(layers)
+    tensors = _shapes(layers, vocab)
     total = sum(np.prod(shape) for shape in tensors.values())
     groups: list[dict[str, tuple[int, ...]]] = [{}]
     used = 0
@@ -53,21 +59,21 @@ def _make(path: Path, *, layers: int, shards: int, seed: int) -> None:
         weight_map |= dict.fromkeys(group, name)
     index = {"metadata": {"total_size": int(total) * 2}, "weight_map": weight_map}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
-    (path / "config.json").write_text(json.dumps(_config(layers)))
+    (path / "config.json").write_text(json.dumps(_config(layers, vocab)))
 
 
-def _shapes(layers: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN)}
+def _shapes(layers: int, vocab: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, HIDDEN)}
     for i in range(layers):
         prefix = f"model.layers.{i}."
         shapes |= {f"{prefix}self_attn.{p}_proj.weight": (HIDDEN, HIDDEN) for p in "qkvo"}
         shapes |= {f"{prefix}mlp.{p}_proj.weight": (FEED_FORWARD, HIDDEN) for p in ("gate", "up")}
         shapes[f"{prefix}mlp.down_proj.weight"] = (HIDDEN, FEED_FORWARD)
         shapes |= {f"{prefix}{p}_layernorm.weight": (HIDDEN,) for p in ("input", "post_attention")}
-    return shapes | {"model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCAB, HIDDEN)}
+    return shapes | {"model.norm.weight": (HIDDEN,), "lm_head.weight": (vocab, HIDDEN)}
 
 
-def _config(layers: int) -> dict[str, object]:
+def _config(layers: int, vocab: int) -> dict[str, object]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -76,7 +82,7 @@ def _config(layers: int) -> dict[str, object]:
         "num_hidden_layers": layers,
         "num_attention_heads": 16,
         "num_key_value_heads": 16,
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }

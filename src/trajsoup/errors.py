@@ -25,12 +25,28 @@ class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 
 
+class NonfiniteError(CheckpointError):
+    """A checkpoint holds NaN or Inf."""
+
+
 class MismatchError(CheckpointError):
     """Two ingredients differ where they must agree."""
 
 
 class BlendError(TrajsoupError):
     """The weighted sum cannot be computed."""
+
+
+class GeometryError(TrajsoupError):
+    """A distance, direction or projection is asked for that the checkpoints do not define."""
+
+
+class TheoryError(TrajsoupError):
+    """A quantity of the theory is asked for that its inputs do not define or allow."""
+
+
+class ScalingError(TrajsoupError):
+    """A scaling law or a compute figure cannot be computed from these points."""
 
 
 class OutputError(TrajsoupError):

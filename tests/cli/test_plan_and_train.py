@@ -14,6 +14,7 @@ from trajsoup.errors import OutputError, TrainError
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAJSOUP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # no probe: nothing here loads torch
     (tmp_path / "fork").mkdir()
     (tmp_path / "fork" / "config.json").write_text(json.dumps(CONFIG))
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])

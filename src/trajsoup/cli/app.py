@@ -5,7 +5,8 @@ Exit code 0 is success, 1 a problem the user can mend (one message, no traceback
 
 from __future__ import annotations
 
-import sys
+import functools
+from collections.abc import Callable
 
 import typer
 
@@ -27,8 +28,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _translated(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn what a command raises into a message and an exit code. Its signature, which typer reads, stays."""
+
+    @functools.wraps(command)
+    def run(*args: object, **kwargs: object) -> None:
+        try:
+            command(*args, **kwargs)
+        except (TrajsoupError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as interrupt:
+            typer.echo("interrupted: nothing was left behind; run the same command again", err=True)
+            raise typer.Exit(130) from interrupt
+
+    return run
+
+
 for command in (plan, train, scan, doctor, merge, verify, demo):
-    app.command()(command)
+    app.command()(_translated(command))
 
 
 def _version(value: bool) -> None:
@@ -46,11 +68,4 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    try:
-        app()
-    except TrajsoupError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: nothing was left behind; run the same command again", err=True)
-        sys.exit(130)
+    app()

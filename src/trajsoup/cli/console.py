@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import typer
 
+from trajsoup.store.json_text import json_text
+
 Cell = str | int | float | None
 
 
 def show_json(data: Any) -> None:
     """Print a result for programs."""
-    typer.echo(json.dumps(data, indent=2, default=str))
+    typer.echo(json_text(data))
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

@@ -1,5 +1,55 @@
-"""`trajsoup doctor`."""
+"""`trajsoup doctor`: will these runs average well?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
+from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 
 
-def doctor() -> None:
-    """Demo."""
+def doctor(
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR", help="Run folders, or one study file.", show_default=False)
+    ],
+    fork_point: ForkPoint = None,
+    tokens_per_step: TokensPerStep = None,
+    as_json: Json = False,
+) -> None:
+    """Say before any merge whether these runs will average well. Exits with 1 if a branch must be left out."""
+    from dataclasses import asdict
+
+    from trajsoup.study.branches import read_branches
+    from trajsoup.study.doctor import examine, pass_bytes
+
+    study = read_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+    with progress_bar("reading", pass_bytes(study)) as progress:
+        result = examine(study, progress=progress)
+    if as_json:
+        show_json({"healthy": result.healthy, **asdict(result)})
+    else:
+        rows = []
+        for b in result.branches:
+            c, v = b.closeness, b.verdict
+            rows.append(
+                [
+                    b.name,
+                    b.checkpoints,
+                    c.cosine if c else None,
+                    c.relative_distance if c else None,
+                    c.displacement_cosine if c else None,
+                    f"{v.loss_gap:+.2%}" if v else "-",
+                    b.outlook.value,
+                ]
+            )
+        columns = ["branch", "checkpoints", "cosine", "distance", "way cosine", "loss gap J", "outlook"]
+        show_table(f"Against {result.reference}", columns, rows)
+        for b in result.branches:
+            for reason in b.reasons:
+                typer.echo(f"{b.name}: {reason}")
+        show_notes(result.notes)
+    if not result.healthy:
+        raise typer.Exit(1)

@@ -18,7 +18,7 @@ from trajsoup.core.soup import Strategy
 if TYPE_CHECKING:
     from trajsoup.study.merge import SoupPlan
 
-_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?[0-9.]+(?:[eE][-+]?\d+)?)$")
+_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 _SELECT, _RULES = "Selection", "Screen"
 
 
@@ -26,7 +26,7 @@ def merge(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient.",
             show_default=False,
         ),
@@ -77,7 +77,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
-    from trajsoup.study.merge import make_soup
+    from trajsoup.study.merge import make_soup, require_output
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -108,6 +108,8 @@ def merge(
         exact_from=None if exact_from is None else str(exact_from),
     )
     if dry_run:
+        if output is not None:
+            require_output(plan, output)
         _show_plan(plan, output, as_json=as_json)
         return
     assert output is not None
@@ -134,13 +136,12 @@ def _plan(
     shard_bytes: int | None,
     exact_from: str | None,
 ) -> SoupPlan:
-    from dataclasses import replace
-
-    from trajsoup.study.branches import load_branches, scan_branches
+    from trajsoup.study.branches import read_branches
     from trajsoup.study.merge import explicit_row, plan_row, plan_soup
     from trajsoup.study.soup_file import is_soup_file, load_soup_file
 
-    explicit = [m for m in map(_EXPLICIT.match, inputs) if m]
+    # A run may be called lr=0.1: what exists under its whole name is that.
+    explicit = [m for m in map(_EXPLICIT.match, inputs) if m and not Path(m[0]).exists()]
     if explicit and len(explicit) < len(inputs):
         raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
     yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
@@ -150,17 +151,14 @@ def _plan(
         row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
         fork_point = fork_point or own_fork_point
     else:
-        if yaml_file is not None:
-            study = load_branches(yaml_file)
-        else:
-            study = scan_branches([Path(path) for path in inputs], tokens_per_step=tokens_per_step)
-        study = replace(study, fork_point=fork_point or study.fork_point)
+        paths = [Path(path) for path in inputs]
+        study = read_branches(paths, fork_point=fork_point, tokens_per_step=tokens_per_step)
         return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
     return plan_row(row, fork_point=fork_point, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
 
 
 def _show_plan(plan: SoupPlan, output: Path | None, *, as_json: bool) -> None:
-    from trajsoup.engine.blend import BUFFER_BYTES
+    from trajsoup.engine.workers import BUFFER_BYTES
     from trajsoup.study.merge import read_rate
 
     rate = read_rate(plan)

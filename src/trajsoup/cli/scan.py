@@ -9,7 +9,7 @@ import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
 
-RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="One folder per run.", show_default=False)]
+RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="One folder per run.", show_default=False)]
 ForkPoint = Annotated[
     Path | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
 ]

@@ -1,13 +1,16 @@
 """The compatibility screen: admit a branch when J(theta_n(t)) <= epsilon (sec:problem-formulation).
 
+    training losses -> smoothed over a window -> J against tokens -> Verdict at the horizon
+
 J is the signed relative gap of smoothed training loss to the baseline at the same tokens. A branch *better* than
-the baseline has a negative gap and is admitted.
+the baseline has a negative gap and is admitted; one that is better by more than the tolerance is marked, since a
+training loss far below the baseline's may be overfitting.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,24 +30,42 @@ class Verdict:
     tokens: int  # where the two losses were compared
     loss: float
     baseline_loss: float
+    tolerance: float = TOLERANCE
+    window_tokens: int | None = None  # what the losses were smoothed over; None: as they were recorded
+    forced: bool = False  # admitted by the user although the screen rejects it
+    gaps: tuple[tuple[int, float], ...] = ()  # J against tokens
 
     @property
     def loss_gap(self) -> float:
         """J, signed and relative."""
         return self.loss / self.baseline_loss - 1
 
+    @property
+    def suspiciously_low(self) -> bool:
+        """Whether the training loss is below the baseline's by more than the tolerance: look for overfitting."""
+        return self.loss_gap < -self.tolerance
+
 
 def screen(
-    pools: Sequence[Pool], *, baseline: str, tolerance: float = TOLERANCE, horizon: int | None = None
+    pools: Sequence[Pool],
+    *,
+    baseline: str,
+    tolerance: float = TOLERANCE,
+    horizon: int | None = None,
+    force: Collection[str] = (),
+    window_tokens: int | None = None,
 ) -> tuple[Verdict, ...]:
     """Compare every branch with the baseline at the last tokens both have reached by the horizon.
 
     Branches need not save at the same tokens (their batches differ): the baseline's loss is interpolated linearly
-    between its checkpoints, never extrapolated.
+    between its checkpoints, never extrapolated. `force` names branches to admit whatever the screen says;
+    `window_tokens` is what the losses were smoothed over, for the record.
     """
     curves = {pool.branch: _curve(pool.until(horizon)) for pool in pools}
     if baseline not in curves:
         raise ScreenError(f"the baseline {baseline!r} is not among the branches {', '.join(curves)}: pass --baseline")
+    if unknown := sorted(set(force) - set(curves)):
+        raise ScreenError(f"cannot force in {', '.join(unknown)}: the branches are {', '.join(curves)}")
     reference = curves[baseline]
     if not reference:
         raise ScreenError(
@@ -52,8 +73,23 @@ def screen(
             "(trainer_state.json, or a train_loss column in metrics.csv), or pass --no-screen"
         )
     return tuple(
-        _verdict(pool.branch, curves[pool.branch], reference, baseline=baseline, tolerance=tolerance) for pool in pools
+        _verdict(
+            pool.branch,
+            curves[pool.branch],
+            reference,
+            baseline=baseline,
+            tolerance=tolerance,
+            force=pool.branch in force,
+            window_tokens=window_tokens,
+        )
+        for pool in pools
     )
+
+
+def smoothed(history: Sequence[tuple[int, float]], *, tokens: int, window_tokens: int) -> float | None:
+    """The mean of the logged losses in the window of tokens that ends at `tokens`; None if nothing was logged in it."""
+    inside = [loss for position, loss in history if tokens - window_tokens < position <= tokens]
+    return math.fsum(inside) / len(inside) if inside else None
 
 
 def _curve(pool: Pool) -> list[tuple[int, float]]:
@@ -61,7 +97,14 @@ def _curve(pool: Pool) -> list[tuple[int, float]]:
 
 
 def _verdict(
-    branch: str, curve: list[tuple[int, float]], reference: list[tuple[int, float]], *, baseline: str, tolerance: float
+    branch: str,
+    curve: list[tuple[int, float]],
+    reference: list[tuple[int, float]],
+    *,
+    baseline: str,
+    tolerance: float,
+    force: bool,
+    window_tokens: int | None,
 ) -> Verdict:
     if not curve:
         raise ScreenError(
@@ -75,12 +118,28 @@ def _verdict(
             f"branch {branch!r} (checkpoints at {curve[0][0]:,} to {curve[-1][0]:,} tokens) and baseline {baseline!r} "
             f"({first:,} to {last:,}) were never at the same tokens: check the token counts, or pass --no-screen"
         )
+    positions = [t for t, _ in shared]
+    baselines = np.interp(positions, [t for t, _ in reference], [value for _, value in reference])
     tokens, loss = shared[-1]
-    expected = float(np.interp(tokens, [t for t, _ in reference], [value for _, value in reference]))
+    expected = float(baselines[-1])
     if not math.isfinite(expected) or expected <= 0:
         raise ScreenError(
             f"the baseline {baseline!r} has training loss {expected} at {tokens:,} tokens, and no relative gap to that "
             "exists: choose another --baseline, or pass --no-screen"
         )
-    gap = loss / expected - 1
-    return Verdict(branch=branch, admitted=gap <= tolerance, tokens=tokens, loss=loss, baseline_loss=expected)
+    passes = loss / expected - 1 <= tolerance
+    return Verdict(
+        branch=branch,
+        admitted=passes or force,
+        tokens=tokens,
+        loss=loss,
+        baseline_loss=expected,
+        tolerance=tolerance,
+        window_tokens=window_tokens,
+        forced=force and not passes,
+        gaps=tuple(
+            (position, value / float(base) - 1)
+            for (position, value), base in zip(shared, baselines, strict=True)
+            if base > 0 and math.isfinite(base)
+        ),
+    )

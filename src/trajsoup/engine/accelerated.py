@@ -12,10 +12,10 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trajsoup.engine.kernels import EXPONENT, Bits, Kernel
+from trajsoup.engine.kernels import Bits, Kernel
 from trajsoup.engine.program import Program
 
-CHUNK = 1024  # elements; accumulators stay in the first-level cache
+CHUNK = 4096  # elements; accumulators stay in the first-level cache
 _COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
 
@@ -77,82 +77,68 @@ def _odd(value):
 
 
 @njit(**_COMPILE)
-def _bf16_of(bits):
-    """fp32 bits to bf16, nearest even. NaN is set apart: rounding up the last one would turn it into a zero."""
-    half = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    half = np.uint32(0x7FC0) if (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else half
-    return np.uint16(half)
+def _bf16_of(word):
+    return np.uint16((word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
 @njit(**_COMPILE)
-def _f16_of(bits):
+def _f16_of(word):
     """fp32 bits to fp16, nearest even; subnormals by letting an addition do the rounding."""
-    sign = (bits >> np.uint32(16)) & np.uint32(0x8000)
-    body = bits & np.uint32(0x7FFFFFFF)
+    sign = (word >> np.uint32(16)) & np.uint32(0x8000)
+    body = word & np.uint32(0x7FFFFFFF)
     normal = (body + np.uint32(0xC8000FFF) + ((body >> np.uint32(13)) & np.uint32(1))) >> np.uint32(13)
     small = _bits(_float(body) + np.float32(0.5)) - np.uint32(0x3F000000)
     half = small if body < np.uint32(0x38800000) else normal
-    half = np.uint32(0x7C00) if body >= np.uint32(0x477FF000) else half
-    half = np.uint32(0x7E00) if body > np.uint32(0x7F800000) else half
     return np.uint16(half | sign)
 
 
 @njit(**_COMPILE)
-def _single_to_bf16(value):
-    return _bf16_of(_bits(value))
+def _same(word):
+    return word
 
 
 @njit(**_COMPILE)
-def _single_to_f16(value):
-    return _f16_of(_bits(value))
-
-
-@njit(**_COMPILE)
-def _double_to_bf16(value):
-    return _bf16_of(_odd(value))
-
-
-@njit(**_COMPILE)
-def _double_to_f16(value):
-    return _f16_of(_odd(value))
-
-
-@njit(**_COMPILE)
-def _double_to_f32(value):
+def _nearest(value):
+    """fp64 to fp32, nearest even, as bits."""
     return _bits(np.float32(value))
 
 
-@njit(**_COMPILE)
-def _double_to_f64(value):
-    return _double_bits(value)
-
-
-_DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
-_ENCODE_SINGLE = {"BF16": _single_to_bf16, "F16": _single_to_f16}
-_ENCODE_DOUBLE = {"BF16": _double_to_bf16, "F16": _double_to_f16, "F32": _double_to_f32, "F64": _double_to_f64}
+# How a sum becomes a word (32 or 64 bits) and the word the stored bits; and what, added to the word without its sign,
+# reaches the top bit exactly if the stored value would be infinite or not a number.
+DECODE = {"BF16": _from_bf16, "F16": _from_f16, "F32": _from_f32, "F64": _from_f64}
+_WORD = {"BF16": _odd, "F16": _odd, "F32": _nearest, "F64": _double_bits}
+_STORE = {"BF16": _bf16_of, "F16": _f16_of, "F32": _same, "F64": _same}
+_BODY = {"F64": np.uint64(0x7FFFFFFFFFFFFFFF)}
+_MARGIN = {
+    "BF16": np.uint32(0x80000000 - 0x7F7F8000),
+    "F16": np.uint32(0x80000000 - 0x477FF000),
+    "F32": np.uint32(0x80000000 - 0x7F800000),
+    "F64": np.uint64(0x8000000000000000 - 0x7FF0000000000000),
+}
 
 
 def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
     """Return the compiled kernel in the calling convention of kernels.py."""
-    compiled = _mean_kernel(dtype, out_dtype) if single else _weighted_kernel(dtype, out_dtype)
+    compiled = _mean_kernel(dtype) if single else _weighted_kernel(dtype, out_dtype)
     accumulator = np.float32 if single else np.float64
 
     def run(bits: Bits, shifts: NDArray[np.int64], n: int, program: Program, out: Bits) -> bool:
         sums = np.empty((program.accumulators, CHUNK), accumulator)
         p = program
-        steps = (p.fresh, p.source, p.target, p.first, p.last, p.members, p.factors, p.emit_first, p.emit_last, p.rows)
-        return bool(compiled(bits, shifts, n, steps, p.divisors, sums, out))
+        steps = (p.fresh, p.source, p.target, p.first, p.last, p.members, p.emit_first, p.emit_last, p.rows, p.leaf)
+        return bool(compiled(bits, shifts, n, steps, p.factors, p.divisors, sums, out))
 
     return run
 
 
 @functools.cache
-def _mean_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, encode, mask = _DECODE[dtype], _ENCODE_SINGLE[out_dtype], np.uint16(EXPONENT[out_dtype])
+def _mean_kernel(dtype: str) -> Any:
+    decode, store, margin = DECODE[dtype], _STORE[dtype], _MARGIN["F32"]
+    body, top = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
 
     @njit(**_COMPILE)
-    def run(bits, shifts, n, steps, divisors, sums, out):
-        fresh, source, target, first, last, members, _, emit_first, emit_last, rows = steps
+    def run(bits, shifts, n, steps, factors, divisors, sums, out):
+        fresh, source, target, first, last, members, emit_first, emit_last, rows, leaf = steps
         worst = False
         for start in range(0, n, CHUNK):
             length = min(CHUNK, n - start)
@@ -166,9 +152,12 @@ def _mean_kernel(dtype: str, out_dtype: str) -> Any:
                         total[i] = decode(a[i])
                     j += 1
                 else:
+                    begin = shifts[members[j]] + start
+                    a = bits[members[j], begin : begin + length]
                     before = sums[source[step], :length]
                     for i in range(length):
-                        total[i] = before[i]
+                        total[i] = before[i] + decode(a[i])
+                    j += 1
                 while j + 4 <= last[step]:  # four at a time: fewer trips of the sum through the cache, same order
                     b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
                     b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
@@ -188,12 +177,20 @@ def _mean_kernel(dtype: str, out_dtype: str) -> Any:
                 for e in range(emit_first[step], emit_last[step]):
                     divisor = np.float32(divisors[rows[e]])
                     result = out[rows[e], start : start + length]
-                    bad = np.uint16(0)
+                    if (
+                        _bits(divisor) & np.uint32(0x7FFFFF) == 0
+                    ):  # a power of two: multiplying is exact too, and faster
+                        factor = np.float32(1) / divisor
+                        for i in range(length):
+                            result[i] = store(_bits(total[i] * factor))
+                    else:
+                        for i in range(length):
+                            result[i] = store(_bits(total[i] / divisor))
+                if leaf[step]:  # NaN and Inf pass on to every later sum, and a mean of finite values cannot overflow
+                    reach = np.uint32(0)
                     for i in range(length):
-                        half = encode(total[i] / divisor)
-                        bad |= np.uint16((half & mask) == mask)
-                        result[i] = half
-                    worst |= bad != 0
+                        reach |= (_bits(total[i]) & body) + margin
+                    worst |= (reach & top) != 0
         return not worst
 
     return run
@@ -201,12 +198,13 @@ def _mean_kernel(dtype: str, out_dtype: str) -> Any:
 
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, encode = _DECODE[dtype], _ENCODE_DOUBLE[out_dtype]
-    mask = {"F32": np.uint32, "F64": np.uint64}.get(out_dtype, np.uint16)(EXPONENT[out_dtype])
+    decode, to_word, store, margin = DECODE[dtype], _WORD[out_dtype], _STORE[out_dtype], _MARGIN[out_dtype]
+    body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
+    top = body + type(body)(1)
 
     @njit(**_COMPILE)
-    def run(bits, shifts, n, steps, divisors, sums, out):
-        fresh, source, target, first, last, members, factors, emit_first, emit_last, rows = steps
+    def run(bits, shifts, n, steps, factors, divisors, sums, out):
+        fresh, source, target, first, last, members, emit_first, emit_last, rows, _ = steps
         worst = False
         for start in range(0, n, CHUNK):
             length = min(CHUNK, n - start)
@@ -234,12 +232,12 @@ def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
                 for e in range(emit_first[step], emit_last[step]):
                     divisor = divisors[rows[e]]
                     result = out[rows[e], start : start + length]
-                    bad = mask ^ mask
+                    reach = body ^ body
                     for i in range(length):
-                        stored = encode(total[i] / divisor)
-                        bad |= type(mask)((stored & mask) == mask)
-                        result[i] = stored
-                    worst |= bad != 0
+                        word = to_word(total[i] / divisor)
+                        reach |= (word & body) + margin
+                        result[i] = store(word)
+                    worst |= (reach & top) != 0
         return not worst
 
     return run

@@ -8,11 +8,7 @@ ingredients adds to it. The result does not depend on threads, blocks, I/O path 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,38 +16,26 @@ import numpy as np
 
 from trajsoup.core.soup import Row
 from trajsoup.engine.kernels import BITS, kernel, nonfinite
-from trajsoup.engine.layout import Layout, Span, blocks, spans
+from trajsoup.engine.layout import Layout, Span, spans
 from trajsoup.engine.program import Program, compile_rows
-from trajsoup.errors import BlendError, CheckpointError, MismatchError
+from trajsoup.engine.workers import Options, Slices, Workers
+from trajsoup.errors import BlendError, MismatchError, NonfiniteError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
-from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, Source, aligned_buffer, is_warm
-
-BUFFER_BYTES = 96 << 20  # of all workers together
-WARM_BLOCK_BYTES = 512 << 10
-DIRECT_WORKERS = 8  # requests in flight that keep a disk busy
+from trajsoup.store.source import aligned_buffer
 
 
 class Sink(Protocol):
     """Takes the blocks of one output. Called from several threads, each block once."""
+
+    waits: bool  # does `write` wait for a disk? Then more threads keep it busy
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
         """Take bytes that belong at `offset` of output file number `file`."""
 
     def cancel(self) -> None:
         """The pass has failed: let every thread go that waits in `write`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a pass runs. None of it changes a bit of the result."""
-
-    workers: int | None = None  # None: one per core, or more where the disk must be kept busy
-    direct: bool | None = None  # read past the page cache; None: if the files are not cached
-    accelerate: bool | None = None  # use numba; None: if it is installed
-    block_bytes: int | None = None
-    buffer_bytes: int = BUFFER_BYTES
 
 
 def blend(
@@ -99,94 +83,38 @@ class _Pass:
         self.progress = progress
         self.accelerate = options.accelerate
         self.programs = _programs(keys, rows)
-        paths = [path for checkpoint in checkpoints for path in checkpoint.files]
-        self.direct = not is_warm(paths) if options.direct is None else options.direct
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.workers = options.workers or (max(DIRECT_WORKERS, cores) if self.direct else cores)
-        share = options.buffer_bytes // self.workers // (len(keys) + len(rows))
-        largest = options.block_bytes or (DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES)
-        self.block_bytes = max(min(largest, share) // PAGE * PAGE, PAGE)
-        self.digests: list[list[OrderedDigest]] = []
-        self.sources: list[list[Source]] = []
-        self.error: BaseException | None = None
-        self.lock = threading.Lock()
+        self.workers = Workers(checkpoints, options=options, outputs=len(rows), waits=any(sink.waits for sink in sinks))
 
     def run(self, *, digest: bool, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
-        in_order = digest and _in_file_order(found, self.checkpoints)
-        with contextlib.ExitStack() as stack:
-            for checkpoint in self.checkpoints:
-                opened = [stack.enter_context(Source(path, direct=self.direct)) for path in checkpoint.files]
-                self.sources.append(opened)
-            if in_order:
-                self.digests = [[OrderedDigest(start=_lead(path)) for path in c.files] for c in self.checkpoints]
-            self._work(blocks(found, block_bytes=self.block_bytes))
-        if in_order:
-            return {key: tuple(d.hexdigest() for d in ds) for key, ds in zip(self.keys, self.digests, strict=True)}
-        return {}
+        digests: list[list[OrderedDigest]] = []
+        if digest and _in_file_order(found, self.checkpoints):
+            digests = [[OrderedDigest(start=_lead(path)) for path in c.files] for c in self.checkpoints]
+        self.workers.run(found, self._start, digests=digests, cancel=self._cancel, progress=self.progress)
+        if not digests:
+            return {}
+        return {key: tuple(d.hexdigest() for d in ds) for key, ds in zip(self.keys, digests, strict=True)}
 
-    def _work(self, queue: Iterator[Span]) -> None:
-        threads = [threading.Thread(target=self._worker, args=(queue,), daemon=True) for _ in range(self.workers)]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException as error:  # Ctrl-C: let the workers finish their block, then go
-            self._stop(error)
-            for thread in threads:
-                thread.join()
-            raise
-        if self.error is not None:
-            raise self.error
-
-    def _stop(self, error: BaseException) -> None:
-        with self.lock:
-            self.error = self.error or error
-        for digests in self.digests:
-            for digest in digests:
-                digest.cancel()
+    def _cancel(self) -> None:
         for sink in self.sinks:
             sink.cancel()
 
-    def _worker(self, queue: Iterator[Span]) -> None:
-        try:
-            stride = self.block_bytes + 2 * PAGE
-            buffer = aligned_buffer(stride * len(self.keys))
-            out = np.empty((len(self.rows), self.block_bytes), np.uint8)
-            while True:
-                with self.lock:
-                    block = None if self.error is not None else next(queue, None)
-                if block is None:
-                    return
-                shifts = self._read(block, buffer, stride)
-                if block.dtype in FLOATS:
-                    self._blend(block, buffer, stride, shifts, out)
-                else:
-                    self._copy(block, buffer, stride, shifts)
-                self.progress(block.items * ITEM_BYTES[block.dtype] * len(self.keys))
-        except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
-            self._stop(error)
+    def _start(self) -> Callable[[Slices], None]:
+        size = (len(self.rows), self.workers.block_bytes)
+        out = np.frombuffer(aligned_buffer(size[0] * size[1]), np.uint8).reshape(size)
 
-    def _read(self, block: Span, buffer: memoryview, stride: int) -> list[int]:
-        item = ITEM_BYTES[block.dtype]
-        nbytes = block.items * item
-        shifts: list[int] = []
-        for m, (file, offset) in enumerate(block.inputs):
-            view = buffer[m * stride : (m + 1) * stride]
-            shift = self.sources[m][file].read(view, offset=offset, nbytes=nbytes, item_bytes=item)
-            if self.digests:
-                self.digests[m][file].update(offset, view[shift : shift + nbytes])
-            shifts.append(shift)
-        return shifts
+        def use(slices: Slices) -> None:
+            if slices.block.dtype in FLOATS:
+                self._blend(slices, out)
+            else:
+                self._copy(slices)
 
-    def _blend(
-        self, block: Span, buffer: memoryview, stride: int, shifts: list[int], out: np.ndarray[Any, Any]
-    ) -> None:
-        item = ITEM_BYTES[block.dtype]
-        bits = np.frombuffer(buffer, BITS[block.dtype]).reshape(len(self.keys), stride // item)
+        return use
+
+    def _blend(self, slices: Slices, out: np.ndarray[Any, Any]) -> None:
+        block = slices.block
+        bits, starts = slices.bits()
         results = out.view(BITS[block.out_dtype])
-        starts = np.array(shifts, np.int64) // item
         finite = True
         for plain, program in self.programs:
             run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=self.accelerate)
@@ -197,9 +125,8 @@ class _Pass:
         for row, sink in enumerate(self.sinks):
             sink.write(block.file, block.offset, memoryview(out[row])[:nbytes])
 
-    def _copy(self, block: Span, buffer: memoryview, stride: int, shifts: list[int]) -> None:
-        nbytes = block.items * ITEM_BYTES[block.dtype]
-        views = [buffer[m * stride + s : m * stride + s + nbytes] for m, s in enumerate(shifts)]
+    def _copy(self, slices: Slices) -> None:
+        block, views = slices.block, slices.views()
         chosen = views[self.exact_from or 0]
         if self.exact_from is None:
             for m, view in enumerate(views):
@@ -222,9 +149,12 @@ class _Pass:
             if bad.any():
                 name = self._tensor_at(block, int(bad.argmax()))
                 path = self.checkpoints[m].files[block.inputs[m][0]]
-                return CheckpointError(
+                return NonfiniteError(
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out"
                 )
+        for plain, program in self.programs:  # the compiled kernels notice an overflow, but leave any bits for it
+            run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=False)
+            run(bits, starts, block.items, program, results)
         overflown = nonfinite(results[:, : block.items], block.out_dtype).any(axis=0)
         return BlendError(
             f"tensor {self._tensor_at(block, int(overflown.argmax()))!r} overflows {block.out_dtype} although every "
@@ -254,14 +184,14 @@ def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Prog
 
 
 def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> bool:
-    """Whether the pass meets the bytes of every ingredient's file in order, so that they can be hashed on the way."""
+    """Whether the pass meets the bytes of every ingredient's file in order, and all of them, so that they can be hashed."""
     position = [[header.data_offset for header in checkpoint.headers] for checkpoint in checkpoints]
     for span in found:
         for m, (file, offset) in enumerate(span.inputs):
             if position[m][file] != offset:
                 return False
             position[m][file] += span.items * ITEM_BYTES[span.dtype]
-    return True
+    return position == [[header.file_bytes for header in checkpoint.headers] for checkpoint in checkpoints]
 
 
 def _lead(path: Path) -> bytes:
@@ -269,3 +199,6 @@ def _lead(path: Path) -> bytes:
         length = int.from_bytes(file.read(8), "little")
         file.seek(0)
         return file.read(8 + length)
+
+
+__all__ = ["Options", "Sink", "blend"]

@@ -3,7 +3,7 @@
 Two families, each written twice with identical bits: numpy, always there, and numba (the extra `fast`), several
 times faster. A test compares them bit by bit.
 
-- 16-bit inputs, plain means, 16-bit output: sum in fp32, then divide by the count. For bf16 this gave the correctly
+- plain means of 16-bit tensors that keep their dtype: sum in fp32, then divide by the count. For bf16 this gave the correctly
   rounded exact mean for every count tried; multiplying by 1/M, or weighting before adding, did not.
 - everything else (weighted rows, fp32, fp64, other output dtypes): sum in fp64. On the way to 16 bits fp64 is rounded
   to fp32 *to odd*, so that the final rounding sees an inexact value as inexact and rounds once in effect.
@@ -34,7 +34,7 @@ def kernel(dtype: str, out_dtype: str, *, plain: bool, accelerate: bool | None =
     `bits[m, shifts[m]:shifts[m] + n]` are the inputs, `out[row, :n]` the results. `plain` says that every row is a
     mean. False comes back when a result is infinite or not a number. `accelerate=None` takes numba where it imports.
     """
-    single = plain and dtype in ("BF16", "F16") and out_dtype in ("BF16", "F16")
+    single = plain and dtype == out_dtype and dtype in ("BF16", "F16")
     if accelerate or (accelerate is None and accelerated()):
         from trajsoup.engine import accelerated as numba_kernels
 
@@ -55,8 +55,10 @@ def accelerated() -> bool:
 def decode(bits: Bits, dtype: str, out: NDArray[np.floating[Any]]) -> None:
     """Turn stored bits into numbers of the accumulator's type, exactly."""
     match dtype:
+        case "BF16" if out.dtype == np.float32:
+            np.left_shift(bits, np.uint32(16), out=out.view(np.uint32), dtype=np.uint32)
         case "BF16":
-            out[...] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+            out[...] = np.left_shift(bits, np.uint32(16), dtype=np.uint32).view(np.float32)
         case "F16":
             out[...] = bits.view(np.float16)
         case "F32":
@@ -72,7 +74,11 @@ def encode(values: NDArray[np.floating[Any]], out_dtype: str) -> Bits:
             case "BF16":
                 single = _to_fp32_odd(values)
                 bits = single.view(np.uint32)
-                rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+                rounded = bits >> np.uint32(16)
+                rounded &= np.uint32(1)
+                rounded += np.uint32(0x7FFF)
+                rounded += bits
+                rounded >>= np.uint32(16)
                 halves = rounded.astype(np.uint16)
                 if (nan := np.isnan(single)).any():  # rounding up the last NaN would turn it into a zero
                     halves[nan] = 0x7FC0
@@ -126,8 +132,9 @@ def _run(
                     empty = False
                 for e in range(program.emit_first[step], program.emit_last[step]):
                     row = program.rows[e]
-                    result = encode(total / accumulator(program.divisors[row]), out_dtype)
-                    finite &= not nonfinite(result, out_dtype).any()
+                    quotient = total / accumulator(program.divisors[row])
+                    result = encode(quotient, out_dtype)
+                    finite &= bool(np.isfinite(quotient).all()) and not nonfinite(result, out_dtype).any()
                     out[row, start : start + length] = result
     return finite
 

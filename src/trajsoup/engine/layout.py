@@ -110,15 +110,15 @@ def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
     return found
 
 
-def blocks(all_spans: Sequence[Span], *, block_bytes: int) -> Iterator[Span]:
-    """Cut spans into blocks of at most `block_bytes`. Cuts fall on whole pages of the output where they can."""
+def blocks(all_spans: Sequence[Span], *, block_bytes: int, grain: int = PAGE) -> Iterator[Span]:
+    """Cut spans into blocks of at most `block_bytes`, at multiples of `grain` in the output where they can."""
     for span in all_spans:
         item, out_item = ITEM_BYTES[span.dtype], ITEM_BYTES[span.out_dtype]
         most = max(block_bytes // max(item, out_item), 1)
         start = 0
         while start < span.items:
             end = min(start + most, span.items)
-            overhang = (span.offset + end * out_item) % PAGE
+            overhang = (span.offset + end * out_item) % grain
             if end < span.items and overhang % out_item == 0 and end - overhang // out_item > start:
                 end -= overhang // out_item
             yield Span(

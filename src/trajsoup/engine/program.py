@@ -30,6 +30,7 @@ class Program:
     emit_first: NDArray[np.int32]  # rows[emit_first:emit_last] end here
     emit_last: NDArray[np.int32]
     rows: NDArray[np.int32]
+    leaf: NDArray[np.bool_]  # does no step go on from here?
     divisors: NDArray[np.float64]  # by row: the sum is divided once, at the end
     accumulators: int
 
@@ -41,6 +42,7 @@ def compile_rows(rows: Mapping[int, Sequence[Member]], *, divisors: NDArray[np.f
     target: list[int] = []
     spans: list[tuple[int, int]] = []
     emits: list[tuple[int, int]] = []
+    leaf: list[bool] = []
     members: list[Member] = []
     finished: list[int] = []
     depth = 0
@@ -61,6 +63,7 @@ def compile_rows(rows: Mapping[int, Sequence[Member]], *, divisors: NDArray[np.f
             members.extend(rows[together[0]][start:end])
             emits.append((len(finished), len(finished) + len(done)))
             finished.extend(done)
+            leaf.append(len(done) == len(together))
             depth = max(depth, level + 1)
             grow([r for r in together if len(rows[r]) > end], end, level + 1)
 
@@ -76,6 +79,7 @@ def compile_rows(rows: Mapping[int, Sequence[Member]], *, divisors: NDArray[np.f
         emit_first=np.array([a for a, _ in emits], np.int32),
         emit_last=np.array([b for _, b in emits], np.int32),
         rows=np.array(finished, np.int32),
+        leaf=np.array(leaf, np.bool_),
         divisors=divisors,
         accumulators=max(depth, 1),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,24 +14,35 @@ from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.safetensors import FLOATS
+from trajsoup.store.source import PAGE, open_direct
 
 
 class FileSink:
     """Writes one output into a folder. The leading bytes come last: until then no reader takes the file for whole."""
 
+    waits = True
+
     def __init__(self, folder: Path, layout: Layout, *, digest: bool = True) -> None:
         self.folder, self.layout = folder, layout
         self._fds: list[int] = []
+        self._direct: list[int | None] = []
         for file in layout.files:
             fd = os.open(folder / file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             self._fds.append(fd)
+            self._direct.append(open_direct(folder / file.name, os.O_WRONLY))
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
         self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if digest else []
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
-        """Write the block in place."""
-        done = 0
+        """Write the block in place: past the page cache if it is whole pages, which is several times faster."""
+        direct, done = self._direct[file], 0
+        if direct is not None and offset % PAGE == 0 and len(block) % PAGE == 0:
+            try:
+                done = os.pwrite(direct, block, offset)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # the block is not aligned in memory: it goes through the cache instead
+                    raise
         while done < len(block):
             done += os.pwrite(self._fds[file], block[done:], offset + done)
         if self._digests:
@@ -55,12 +67,15 @@ class FileSink:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for fd in self._fds:
-            os.close(fd)
+        for fd in (*self._fds, *self._direct):
+            if fd is not None:
+                os.close(fd)
 
 
 class MemorySink:
     """Keeps one output in memory, as the bytes of its files."""
+
+    waits = False
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -87,7 +88,7 @@ class CorpusSpec:
     text_field: str = "text"  # of JSONL and Parquet
     source_field: str = "source"
     shares: Mapping[Split, float] = field(default_factory=lambda: dict(BUILTIN_SHARES))  # builtin: of each set
-    task_share: float = 0.25  # builtin: task documents over all bytes
+    task_share: float = 0.3  # builtin: task documents over all bytes
     limit_bytes: int | None = None  # builtin: of library text, all sets together; None: all there is
     seed: int = 0  # builtin: of the generated tasks
 
@@ -156,6 +157,8 @@ def _require_sensible(spec: CorpusSpec) -> None:
 def _identity(spec: CorpusSpec) -> dict[str, Any]:
     """Everything that shapes the tokens, by content."""
     identity: dict[str, Any] = {"format": FORMAT}
+    if importlib.util.find_spec("tokenizers") is None:
+        raise CorpusError("tokenising needs the tokenizers library: pip install 'trajectory-soup[train]'")
     if spec.tokenizer is None:
         identity |= {"vocab_size": spec.vocab_size, "tokenizers": importlib.metadata.version("tokenizers")}
     else:
@@ -238,7 +241,8 @@ def _open(spec: CorpusSpec, folder: Path) -> Corpus:
             tokens: NDArray[Any] = np.zeros(0, record["dtype"])
         else:
             tokens = np.memmap(folder / f"{split.value}.tokens", record["dtype"], "r")
-        arrays = np.load(folder / f"{split.value}.npz")
+        with np.load(folder / f"{split.value}.npz") as file:
+            arrays = dict(file)
         sets[split.value] = TokenSet(
             tokens=tokens,
             starts=arrays["starts"],

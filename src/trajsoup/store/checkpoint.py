@@ -65,6 +65,8 @@ class Checkpoint:
         """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence."""
         found: list[Path] = []
         for parent, folders, names in os.walk(self.folder):
+            if self.path != self.folder:
+                folders.clear()  # a lone file: what lies deeper belongs to others
             folders[:] = sorted(name for name in folders if _travels(Path(parent, name)))
             found += [Path(parent, name).relative_to(self.folder) for name in sorted(names) if _is_side_file(name)]
         return tuple(found)

@@ -6,8 +6,10 @@ All become the same list of `Point`s; runs.py matches them with checkpoints.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ NAMES = {
     "train_loss": ("train_loss", "loss", "train/loss", "training_loss", "lm_loss"),
     "val_loss": ("val_loss", "eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss"),
 }
+_ACCURACY = re.compile(r"(?<![a-z])acc(?:uracy)?(?![a-z])")
+_NO_VALIDATION = re.compile(r"train|stderr")  # an accuracy on training data, or the error bar of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +38,21 @@ class Point:
     tokens: int | None = None
     train_loss: float | None = None
     val_loss: float | None = None
-    accuracy: float | None = None  # mean over all accuracy columns
+    accuracy: float | None = None  # mean over all columns of validation accuracy
 
 
 def read_trainer_state(path: Path) -> list[Point]:
-    """Read the log of a Hugging Face Trainer. Its closing summary (train_runtime without a loss) is not a log point."""
+    """Read the log of a Hugging Face Trainer. Its closing summary, whose train_loss is of the whole run, is left out."""
     state = load_json(path)
     history = state.get("log_history")
     entries = [e for e in history if isinstance(e, dict)] if isinstance(history, list) else []
-    points = [_point(e, f"{path}, log entry {i + 1}") for i, e in enumerate(entries) if not _is_summary(e)]
+    points = [
+        _point(_without_training_accuracy(e), f"{path}, log entry {i + 1}")
+        for i, e in enumerate(entries)
+        if "loss" in e or "train_runtime" not in e  # entries with a token count have a train_runtime too
+    ]
     tokens = state.get("num_input_tokens_seen") or None
     return [*points, _point({"step": state.get("global_step"), "tokens": tokens}, str(path))]
-
-
-def _is_summary(entry: Mapping[str, Any]) -> bool:
-    """With include_num_input_tokens_seen every log line has a train_runtime; only the summary has no loss of its own."""
-    return "train_runtime" in entry and "loss" not in entry
 
 
 def read_metrics(folder: Path) -> list[Point]:
@@ -57,18 +60,16 @@ def read_metrics(folder: Path) -> list[Point]:
     points: list[Point] = []
     table = folder / "metrics.csv"
     if table.is_file():
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            points += _points(rows, table, first_line=2)
+        points += _points(_table_rows(table), table)
     lines = folder / "metrics.jsonl"
     if lines.is_file():
-        points += _points(_json_lines(lines), lines, first_line=1)
+        points += _points(_json_lines(lines), lines)
     return points
 
 
-def _points(rows: Iterable[Mapping[str, Any]], path: Path, *, first_line: int) -> list[Point]:
+def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[Point]:
     found: list[Point] = []
-    for number, row in enumerate(rows, start=first_line):
+    for number, row in rows:
         point = _point(row, f"{path}, line {number}")
         if point.checkpoint is None and point.step is None and point.tokens is None:
             raise ScanError(
@@ -79,23 +80,48 @@ def _points(rows: Iterable[Mapping[str, Any]], path: Path, *, first_line: int) -
     return found
 
 
-def _json_lines(path: Path) -> Iterable[Mapping[str, Any]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+def _table_rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(_text(path)))
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise ScanError(f"{path}, line {rows.line_num}: is not CSV ({error}): mend or remove the line") from error
+
+
+def _json_lines(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ScanError(f"{path}, line {number}: is not JSON ({error}): mend or remove the line") from error
         if not isinstance(row, dict):
             raise ScanError(f"{path}, line {number}: is not a JSON object: mend or remove the line")
-        yield row
+        yield number, row
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScanError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8") from error
+
+
+def _without_training_accuracy(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A Trainer names what it measures on validation data eval_...; any other accuracy is of a training batch."""
+    return {name: value for name, value in entry.items() if str(name).startswith("eval") or not _is_accuracy(str(name))}
+
+
+def _is_accuracy(name: str) -> bool:
+    return bool(_ACCURACY.search(name.lower())) and not _NO_VALIDATION.search(name.lower())
 
 
 def _point(row: Mapping[str, Any], where: str) -> Point:
     cells = {str(name).strip().lower(): value for name, value in row.items() if value not in (None, "")}
     values = {field: next((cells[n] for n in names if n in cells), None) for field, names in NAMES.items()}
-    accuracies = [_number(value, where, name) for name, value in cells.items() if "acc" in name]
+    accuracies = [_number(value, where, name) for name, value in cells.items() if _is_accuracy(name)]
     return Point(
         checkpoint=None if values["checkpoint"] is None else str(values["checkpoint"]).strip(),
         step=_whole(values["step"], where, "step"),
@@ -109,8 +135,8 @@ def _point(row: Mapping[str, Any], where: str) -> Point:
 def _number(value: Any, where: str, name: str) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
-        raise ScanError(f"{where}: {name} is {value!r}, which is not a number: mend it") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ScanError(f"{where}: {name} is {value!r:.40}, which is not a number: mend it") from error
 
 
 def _whole(value: Any, where: str, name: str) -> int | None:

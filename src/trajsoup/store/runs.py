@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 from trajsoup.errors import ScanError
@@ -17,7 +18,7 @@ from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
 
 DEPTH = 3  # folders below a run that are searched
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
-_TOKENS = re.compile(r"tokens?[-_=]?(\d+)([kKmMbBtT]?)B?(?![\dA-Za-z])")
+_TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
@@ -48,7 +49,7 @@ def scan_run(path: Path | str, *, tokens_per_step: int | None = None) -> Run:
     found = _find(path)
     if not found:
         raise ScanError(f"{path} holds no checkpoint: {_why_none(path)}")
-    notes: list[str] = []
+    notes = [f"{folder} holds no safetensors file: left out" for folder in _left_out(path, found)]
     if path in found and len(found) > 1:
         found.remove(path)  # the Trainer saves the last model once more at the top
         notes.append(f"{path} itself holds a model too; only its checkpoint folders are used")
@@ -82,6 +83,17 @@ def _find(path: Path) -> list[Path]:
     return found
 
 
+def _left_out(run: Path, found: Sequence[Path]) -> list[Path]:
+    """Folders beside the found ones that are named like checkpoints but hold no weights this tool reads."""
+    places = sorted({p.parent for p in found if p.is_dir() and p != run})
+    return [
+        c
+        for place in places
+        for c in sorted(place.iterdir())
+        if c not in found and _may_hold(c) and _STEP.search(c.name)
+    ]
+
+
 def _may_hold(folder: Path) -> bool:
     return folder.is_dir() and not folder.name.startswith(".")
 
@@ -91,13 +103,13 @@ def _step(name: str) -> int | None:
     named = _STEP.findall(name)
     if named:
         return int(named[-1])
-    numbers = re.findall(r"\d+", name)
+    numbers = re.findall(r"\d+", _TOKENS.sub("", name))
     return int(numbers[0]) if len(numbers) == 1 else None
 
 
 def _tokens(name: str) -> int | None:
     match = _TOKENS.search(name)
-    return int(match[1]) * _SCALE[match[2].lower()] if match else None
+    return int(Fraction(match[1]) * _SCALE[match[2].lower()]) if match else None
 
 
 def _points(run: Path, checkpoints: Sequence[Path]) -> list[Point]:

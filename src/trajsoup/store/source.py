@@ -32,7 +32,7 @@ class Source:
             raise CheckpointError(
                 f"cannot open {path}: {error.strerror}: check the path and its permissions"
             ) from error
-        self._direct = _open_direct(path) if direct else None
+        self._direct = open_direct(path, os.O_RDONLY) if direct else None
 
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
         """Fill `buffer` with the bytes at `offset`; return where in the buffer they start.
@@ -110,16 +110,11 @@ def aligned_buffer(nbytes: int) -> memoryview:
     return memoryview(mmap.mmap(-1, nbytes))
 
 
-def _open_direct(path: Path) -> int | None:
-    """A descriptor for direct reads, or None where the file system has none (tmpfs, some network file systems)."""
+def open_direct(path: Path, mode: int) -> int | None:
+    """A descriptor past the page cache, or None where the file system has none (some network file systems)."""
     flag = getattr(os, "O_DIRECT", None)
     if flag is None:
         return None
-    fd = None
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | flag)
-        os.preadv(fd, [aligned_buffer(PAGE)], 0)
-        return fd
-    if fd is not None:
-        os.close(fd)
+        return os.open(path, mode | flag)
     return None

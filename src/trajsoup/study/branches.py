@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trajsoup.store.publish import write_atomic
 from trajsoup.store.runs import Run, Saved, scan_run
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
+_PLAIN = re.compile(r"[\w./-]+")
 _HEAD = """\
 # Written by `trajsoup scan`. Edit it freely; paths are relative to this file.
 # Empty scores may be filled in by hand or by a metrics.csv in the run's folder (then scan again).
@@ -94,22 +96,33 @@ def scan_branches(
     return _with_notes(study, runs)
 
 
+def read_branches(
+    inputs: Sequence[Path], *, fork_point: Path | None = None, tokens_per_step: int | None = None
+) -> Branches:
+    """What a command was given: one study file, or run folders to scan."""
+    if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
+        study = load_branches(inputs[0])
+        return replace(study, fork_point=fork_point or study.fork_point)
+    return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+
+
 def load_branches(path: Path) -> Branches:
     """Read a study file that `scan` wrote."""
     data = load_yaml(path)
     check_keys(data, ("fork_point", "screen", "branches"), where=str(path))
-    base = path.parent
+    base = path.parent.resolve()
     entries = data.get("branches")
     if not isinstance(entries, dict) or not entries:
         raise StudyError(f"{path}: has no branches: write it with `trajsoup scan RUN_DIR... -o {path}`")
     branches = tuple(_branch(str(name), entry, base, str(path)) for name, entry in entries.items())
     screen = data.get("screen") or {}
     check_keys(screen, ("baseline", "tolerance"), where=f"{path}: screen")
+    tolerance = _number(screen.get("tolerance"), f"{path}: screen: tolerance")
     return Branches(
         branches=branches,
-        fork_point=base / data["fork_point"] if data.get("fork_point") else None,
-        baseline=str(screen.get("baseline", branches[0].name)),
-        tolerance=float(screen.get("tolerance", TOLERANCE)),
+        fork_point=_below(base, data["fork_point"]) if data.get("fork_point") else None,
+        baseline=str(screen.get("baseline") or branches[0].name),
+        tolerance=TOLERANCE if tolerance is None else tolerance,
     )
 
 
@@ -127,7 +140,7 @@ def save_branches(study: Branches, path: Path) -> None:
         )
         for s in branch.checkpoints:
             values = {
-                "path": _relative(s.path, branch.path.resolve()),
+                "path": _relative(s.path, Path(os.path.abspath(branch.path))),
                 "step": s.step,
                 "tokens": s.tokens,
                 "train_loss": s.train_loss,
@@ -141,7 +154,7 @@ def save_branches(study: Branches, path: Path) -> None:
 
 def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
     check_keys(entry, ("path", "checkpoints"), where=f"{where}: branch {name!r}")
-    path = base / str(entry.get("path", "."))
+    path = _below(base, entry.get("path", "."))
     listed = entry.get("checkpoints")
     if not isinstance(listed, list) or not listed:
         raise StudyError(f"{where}: branch {name!r} lists no checkpoints: scan the runs again")
@@ -149,15 +162,39 @@ def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
     saved: list[Saved] = []
     for number, item in enumerate(listed, start=1):
         check_keys(item, fields, where=f"{where}: branch {name!r}, checkpoint {number}")
-        for field in fields[1:]:
-            if not isinstance(item.get(field), int | float | None) or isinstance(item.get(field), bool):
-                raise StudyError(
-                    f"{where}: branch {name!r}, checkpoint {number}: {field} is {item[field]!r}, not a number"
-                )
+        place = f"{where}: branch {name!r}, checkpoint {number}"
         if "path" not in item:
-            raise StudyError(f"{where}: branch {name!r}, checkpoint {number}: has no path")
-        saved.append(Saved(**{**item, "path": path / str(item["path"])}))
+            raise StudyError(f"{place}: has no path")
+        numbers = {field: _number(item.get(field), f"{place}: {field}") for field in fields[3:]}
+        saved.append(
+            Saved(
+                path=_below(path, item["path"]),
+                step=_whole(item.get("step"), f"{place}: step"),
+                tokens=_whole(item.get("tokens"), f"{place}: tokens"),
+                **numbers,
+            )
+        )
     return Branch(name=name, path=path, checkpoints=tuple(saved))
+
+
+def _number(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, bool):
+            return float(value)  # YAML reads 5e9 as text, people mean a number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise StudyError(f"{where} is {value!r}, which is not a number: mend it")
+
+
+def _whole(value: Any, where: str) -> int | None:
+    number = _number(value, where)
+    if number is None:
+        return None
+    if not number.is_integer() or number < 0:
+        raise StudyError(f"{where} is {value!r}, which is not a whole number: mend it")
+    return value if isinstance(value, int) else int(number)
 
 
 def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
@@ -182,10 +219,7 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             notes.append(
                 f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {field} column to metrics.csv"
             )
-    return Branches(
-        branches=study.branches, fork_point=study.fork_point, baseline=study.baseline, tolerance=study.tolerance,
-        notes=tuple(notes),
-    )  # fmt: skip
+    return replace(study, notes=tuple(notes))
 
 
 def _names(paths: Iterable[Path]) -> list[str]:
@@ -199,7 +233,11 @@ def _names(paths: Iterable[Path]) -> list[str]:
 
 
 def _relative(path: Path, base: Path) -> str:
-    return os.path.relpath(path.resolve(), base)
+    return os.path.relpath(os.path.abspath(path), base)  # a link stays a link: its target may have another name
+
+
+def _below(base: Path, text: Any) -> Path:
+    return Path(os.path.normpath(base / str(text)))
 
 
 def _dump(data: Any) -> str:
@@ -207,6 +245,8 @@ def _dump(data: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    return (
-        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=2**20).removesuffix("\n...\n").strip()
+    quoted = isinstance(value, str) and not _PLAIN.fullmatch(value)  # no name breaks the line or the {...} around it
+    text = yaml.safe_dump(
+        value, default_style='"' if quoted else None, default_flow_style=True, allow_unicode=True, width=2**20
     )
+    return text.removesuffix("\n...\n").strip()

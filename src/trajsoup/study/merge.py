@@ -16,9 +16,10 @@ from pathlib import Path
 from trajsoup.core.pool import Candidate
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import Options, blend
+from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import FileSink
+from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
 from trajsoup.store.digest import sample_digest, sha256_file
@@ -135,10 +136,8 @@ def make_soup(
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Provenance:
     """Blend the plan into a new folder `out`, with all side files, soup.json and a model card."""
-    inputs = [checkpoint.path for checkpoint in plan.checkpoints.values()]
-    need = plan.layout.nbytes
-    require_free(out, need_bytes=need, inputs=[*inputs, plan.template.path])
-    with publishing(out, need_bytes=need) as folder:
+    require_output(plan, out)
+    with publishing(out, need_bytes=plan.layout.nbytes) as folder:
         with FileSink(folder, plan.layout, digest=digest) as sink:
             hashes = blend(
                 plan.checkpoints,
@@ -166,6 +165,12 @@ def make_soup(
         return write_provenance(provenance, folder)
 
 
+def require_output(plan: SoupPlan, out: Path) -> None:
+    """Refuse an output that exists, overlaps an ingredient or the fork point, or does not fit the disk."""
+    inputs = [checkpoint.path for checkpoint in plan.checkpoints.values()]
+    require_free(out, need_bytes=plan.layout.nbytes, inputs=[*inputs, plan.template.path])
+
+
 def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool) -> Ingredient:
     checkpoint = plan.checkpoints[key]
     if digest and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
@@ -181,14 +186,14 @@ def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, dig
 
 def _refuse_copies(checkpoints: Mapping[str, Checkpoint]) -> None:
     """Refuse two ingredients with the same bytes: a checkpoint must not count twice. Reads a sample, hashes suspects."""
-    seen: dict[str, str] = {}
+    seen: dict[str, list[str]] = {}
     for key, checkpoint in checkpoints.items():
-        sample = "".join(sample_digest(path) for path in checkpoint.files)
-        other = seen.setdefault(sample, key)
-        if other != key:
+        suspects = seen.setdefault("".join(sample_digest(path) for path in checkpoint.files), [])
+        for other in suspects:
             pairs = zip(checkpoint.files, checkpoints[other].files, strict=True)
             if all(sha256_file(mine) == sha256_file(theirs) for mine, theirs in pairs):
                 raise BlendError(f"{other} and {key} are the same checkpoint: leave one of them out")
+        suspects.append(key)
 
 
 def read_rate(plan: SoupPlan, *, sample_bytes: int = 64 << 20) -> float:

@@ -21,6 +21,7 @@ from trajsoup.core.screening import Verdict
 from trajsoup.engine.layout import Layout
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.json_text import json_text
 from trajsoup.study.choice import Choice
 
 FORMAT = "trajsoup/soup/1"
@@ -93,7 +94,7 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
         if path.is_file() and path.name not in weights
     }
     provenance = replace(provenance, side_files=side)
-    (folder / RECORD).write_text(json.dumps(provenance.record(), indent=2) + "\n", encoding="utf-8")
+    (folder / RECORD).write_text(json_text(provenance.record()) + "\n", encoding="utf-8")
     return provenance
 
 

@@ -38,7 +38,7 @@ class Bowl:
 def make_bowl(seed: int = 0) -> Bowl:
     """A bowl whose curvatures spread over two decades, and a fork point on its slope."""
     rng = np.random.default_rng(seed)
-    minimum = rng.standard_normal(SIZE) * 0.1
+    minimum = rng.standard_normal(SIZE) * 0.5
     return Bowl(10 ** rng.uniform(-2, 0, SIZE), minimum, minimum + rng.standard_normal(SIZE) * 0.03)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import Options, blend
+from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, OutputFile, Span, spans
+from trajsoup.engine.workers import Options
 from trajsoup.errors import VerifyError
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
@@ -47,11 +48,9 @@ def verify_soup(
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
     hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
     """
-    record = load_json(path / RECORD) if (path / RECORD).is_file() else {}
-    if record.get("format") != FORMAT:
-        raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
-    output = open_checkpoint(path)
+    record = _read_record(path)
     unhashed = _check_hashes(path, record["output"])
+    output = open_checkpoint(path)
     _check_index(path, output)
     listed = {_moved(i["path"], relocate or {}): i for i in record["ingredients"]}
     checkpoints = {key: open_checkpoint(key) for key in listed}
@@ -63,9 +62,11 @@ def verify_soup(
     if record["uniform"]:
         weights = dict.fromkeys(weights, 1 / len(weights))
     exact_from = None if record["exact_from"] is None else _moved(record["exact_from"], relocate or {})
+    if exact_from is not None and exact_from not in checkpoints:
+        raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     files = (OutputFile(f.name, b"", h) for f, h in zip(output.files, output.headers, strict=True))
     layout = Layout(tuple(files))
-    ordered = [checkpoints[key] for key in sorted(checkpoints)]
+    ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
     parts = spans(layout, ordered) if full else _sample(layout, ordered, seed=seed)
     with _Comparison(path, layout) as sink:
         hashes = blend(
@@ -93,17 +94,36 @@ def verify_soup(
 
 def read_bytes(path: Path, *, full: bool) -> int:
     """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
-    record = load_json(path / RECORD)
+    count = len(_read_record(path)["ingredients"])
     output = open_checkpoint(path)
-    count = len(record.get("ingredients", []))
     sizes = [
         t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for _, t in output.tensors.values()
     ]
     return count * sum(sizes)
 
 
+def _read_record(path: Path) -> dict[str, Any]:
+    record = load_json(path / RECORD) if (path / RECORD).is_file() else {}
+    if record.get("format") != FORMAT:
+        raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
+    kinds = {"soup": str, "uniform": bool, "exact_from": str | None, "ingredients": list, "output": dict}
+    _check_kinds(path, record, kinds)
+    _check_kinds(path, record["output"], {"files": dict, "side_files": dict})
+    for ingredient in record["ingredients"]:
+        _check_kinds(path, ingredient, {"path": str, "weight": float | int, "sha256": dict})
+    return record
+
+
+def _check_kinds(path: Path, entry: Any, kinds: Mapping[str, Any]) -> None:
+    for field, kind in kinds.items():
+        if not isinstance(entry, dict) or field not in entry or not isinstance(entry[field], kind):
+            raise VerifyError(f"{path / RECORD} is damaged ({field} is missing or wrong): make the soup again")
+
+
 class _Comparison:
     """A sink that compares instead of writing."""
+
+    waits = True
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self.layout = layout

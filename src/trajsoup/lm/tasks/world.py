@@ -25,8 +25,6 @@ ROOMS = ("kitchen", "hall", "office", "garden", "cellar", "attic", "garage", "li
 ATTRIBUTES = {
     "metal": ("iron", "gold", "zinc", "lead", "tin", "copper", "silver", "nickel"),
     "color": ("red", "blue", "green", "pink", "grey", "black", "white", "brown"),
-    "tree": ("oak", "elm", "ash", "fir", "pine", "palm", "birch", "maple"),
-    "animal": ("fox", "owl", "bear", "crow", "deer", "hare", "wolf", "swan"),
 }
 METHODS = {
     "list": ("append", "extend", "insert", "reverse", "sort"),
@@ -37,7 +35,7 @@ METHODS = {
 
 
 def _places() -> tuple[str, ...]:
-    heads, tails = ("Bor", "Cal", "Dun", "Fen", "Gar", "Hol", "Mor", "Tal"), ("ia", "an", "os", "um", "ek")
+    heads, tails = ("Bor", "Dun", "Fen", "Gar", "Hol", "Mor", "Nev", "Tal"), ("ia", "os", "um", "ek")
     return tuple(head + tail for head in heads for tail in tails)
 
 
@@ -50,8 +48,8 @@ def _facts() -> dict[tuple[str, str], str]:
     return found
 
 
-PLACES = _places()  # 40
-FACTS = _facts()  # 160: (place, attribute) -> value
+PLACES = _places()  # 32
+FACTS = _facts()  # 64: (place, attribute) -> value
 
 
 def neighbours(random: Random, *, low: int, high: int) -> tuple[int, ...]:

@@ -1,0 +1,48 @@
+"""The few things scipy does for us, loaded when first needed: the merge path must start fast and run without it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajsoup.errors import TrajsoupError
+
+Array = NDArray[np.float64]
+
+
+def correlation(x: Array, y: Array) -> tuple[float, float]:
+    """Pearson's r and its two-sided p value."""
+    found = _scipy("stats").pearsonr(x, y)
+    return float(found.statistic), float(found.pvalue)
+
+
+def rank_correlation(x: Array, y: Array) -> tuple[float, float]:
+    """Spearman's rho and its two-sided p value."""
+    found = _scipy("stats").spearmanr(x, y)
+    return float(found.statistic), float(found.pvalue)
+
+
+def t_quantile(probability: float, *, degrees: int) -> float:
+    """The quantile of Student's t distribution."""
+    return float(_scipy("stats").t.ppf(probability, degrees))
+
+
+def bounded_least_squares(
+    residuals: Callable[[Array], Array], start: Sequence[float], *, low: Sequence[float], high: Sequence[float]
+) -> tuple[Array, float]:
+    """Minimise the sum of squares of `residuals` between bounds; return the parameters and that sum."""
+    found = _scipy("optimize").least_squares(
+        residuals, np.asarray(start, np.float64), bounds=(low, high), x_scale="jac", xtol=1e-12, ftol=1e-12, gtol=1e-12
+    )
+    return np.asarray(found.x, np.float64), float(2 * found.cost)
+
+
+def _scipy(name: str) -> Any:
+    try:
+        return importlib.import_module(f"scipy.{name}")
+    except ImportError as error:
+        raise TrajsoupError("this analysis needs scipy, which is not installed: pip install scipy") from error

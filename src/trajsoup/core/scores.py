@@ -1,0 +1,129 @@
+"""What a model scored, kept small enough to keep for good: one number per document, one per item.
+
+    DocumentLosses (sums per document), TaskResult (per item)  ->  ValidationScores | TestScores
+
+Any weighting, normalisation or comparison is arithmetic on these, so no model is ever run twice for it. Validation and
+test are two types on purpose: code that chooses takes `ValidationScores`, and nothing turns the other into it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajsoup.errors import ScoreError
+
+
+class Per(StrEnum):
+    """What the negative log-likelihood is divided by."""
+
+    TOKEN = "token"  # predicted tokens: the paper's validation loss
+    BYTE = "byte"  # UTF-8 bytes: comparable between tokenizers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentLosses:
+    """Sums over the predicted tokens of each document. Padding and prompts are in none of them."""
+
+    nll: NDArray[np.float64]  # nats
+    targets: NDArray[np.int64]  # predicted tokens
+    document_bytes: NDArray[np.int64] | None = None
+    source: NDArray[np.uint8] | None = None  # by document: position in source_names
+    source_names: tuple[str, ...] = ()
+
+    def measure(
+        self, *, per: Per = Per.TOKEN, source_weights: Mapping[str, float] | None = None
+    ) -> NDArray[np.float64]:
+        """The weight of each document in the mean: its tokens or bytes, times the weight of its source."""
+        if per is Per.BYTE and self.document_bytes is None:
+            raise ScoreError("the corpus is known as tokens only, so no loss per byte exists: use per token")
+        size = self.targets if per is Per.TOKEN else self.document_bytes
+        assert size is not None
+        return size * self.emphasis(source_weights)
+
+    def emphasis(self, source_weights: Mapping[str, float] | None) -> NDArray[np.float64]:
+        """The weight of each document's source; 1 for a source that is not named."""
+        if not source_weights:
+            return np.ones(len(self.nll))
+        unknown = sorted(set(source_weights) - set(self.source_names))
+        if unknown or self.source is None:
+            known = ", ".join(self.source_names) or "none"
+            raise ScoreError(
+                f"no document is of the source {', '.join(unknown)!r} (sources: {known}): correct the weights"
+            )
+        if any(not math.isfinite(weight) or weight < 0 for weight in source_weights.values()):
+            raise ScoreError(f"source weights are {dict(source_weights)}: use finite numbers of at least 0")
+        return np.array([source_weights.get(name, 1.0) for name in self.source_names])[self.source]
+
+    def loss(self, *, per: Per = Per.TOKEN, source_weights: Mapping[str, float] | None = None) -> float:
+        """The mean negative log-likelihood; NaN if any weighted document has one."""
+        weights = self.emphasis(source_weights)
+        total = float(self.measure(per=per, source_weights=source_weights).sum())
+        if total <= 0:
+            raise ScoreError("no document has a positive weight: give at least one source a positive weight")
+        used = weights > 0
+        return float((self.nll[used] * weights[used]).sum()) / total
+
+    def by_source(self, *, per: Per = Per.TOKEN) -> dict[str, float]:
+        """The loss of each source alone."""
+        if self.source is None:
+            return {}
+        found: dict[str, float] = {}
+        for number, name in enumerate(self.source_names):
+            if (self.source == number).any():
+                weights = {other: float(other == name) for other in self.source_names}
+                found[name] = self.loss(per=per, source_weights=weights)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One configuration of a suite: how each item went."""
+
+    name: str
+    category: str
+    correct: NDArray[np.float64]  # by item, 0 to 1
+    chance: float | None = None  # None: not known
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over items."""
+        return float(self.correct.mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What one model scored on one split. Use one of the two types below."""
+
+    losses: DocumentLosses | None = None
+    tasks: tuple[TaskResult, ...] = ()
+
+    @property
+    def overall_average(self) -> float | None:
+        """The mean over configurations, not over categories (app:evaluation-protocol)."""
+        return math.fsum(task.accuracy for task in self.tasks) / len(self.tasks) if self.tasks else None
+
+    @property
+    def category_means(self) -> dict[str, float]:
+        """The mean over the configurations of each category."""
+        groups: dict[str, list[float]] = {}
+        for task in self.tasks:
+            groups.setdefault(task.category, []).append(task.accuracy)
+        return {category: math.fsum(values) / len(values) for category, values in groups.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationScores(Scores):
+    """Ranks checkpoints and chooses N, K and strategy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestScores(Scores):
+    """Reported, once per chosen model. No function that chooses accepts it."""
+
+    __test__ = False  # pytest: not a test class

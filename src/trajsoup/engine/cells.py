@@ -1,0 +1,75 @@
+"""Which bytes of a checkpoint belong to which groups of tensors, and how a block is cut so that no cut depends on it.
+
+A tensor may belong to several groups (attention, layer 3). The distinct combinations are *cells*: each byte lies in one
+cell, products are summed by cell, and a group is a sum of cells.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trajsoup.engine.layout import Layout, Span
+from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+
+Groups = Callable[[str, tuple[int, ...]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of bytes of one file whose floating tensors lie in the same cell."""
+
+    start: int
+    end: int
+    cell: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The groups of every cell, and the pieces of every file in order."""
+
+    groups: tuple[tuple[str, ...], ...]
+    files: tuple[tuple[Piece, ...], ...]
+
+    def elements(self, cell: int) -> int:
+        """How many numbers a cell has."""
+        return sum(piece.items for file in self.files for piece in file if piece.cell == cell)
+
+
+def find_cells(layout: Layout, groups: Groups | None) -> Cells:
+    """Sort the floating tensors of a layout into cells; without `groups` there is one."""
+    cells: dict[tuple[str, ...], int] = {}
+    files: list[tuple[Piece, ...]] = []
+    for file in layout.files:
+        found: list[Piece] = []
+        for name, t in file.header.tensors.items():
+            if t.dtype not in FLOATS or t.nbytes == 0:
+                continue
+            names = () if groups is None else tuple(dict.fromkeys(groups(name, t.shape)))
+            cell = cells.setdefault(names, len(cells))
+            piece = Piece(t.offset, t.offset + t.nbytes, cell, t.nbytes // ITEM_BYTES[t.dtype])
+            if found and (found[-1].end, found[-1].cell) == (piece.start, cell):
+                last = found.pop()
+                piece = Piece(last.start, piece.end, cell, last.items + piece.items)
+            found.append(piece)
+        files.append(tuple(found))
+    return Cells(tuple(cells), tuple(files))
+
+
+def chunks(block: Span, pieces: Sequence[Piece], *, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Cut a block where pieces meet and at multiples of `chunk_bytes` of the file: (cell, begin, end) in bytes.
+
+    If blocks too begin and end at such multiples, the same chunks come out however large the blocks are.
+    """
+    end = block.offset + block.items * ITEM_BYTES[block.dtype]
+    first = bisect.bisect_right(pieces, block.offset, key=lambda piece: piece.start) - 1
+    for piece in pieces[first:]:
+        if piece.start >= end:
+            return
+        position, stop = max(block.offset, piece.start), min(end, piece.end)
+        while position < stop:
+            cut = min(position - position % chunk_bytes + chunk_bytes, stop)
+            yield piece.cell, position, cut
+            position = cut

@@ -1,0 +1,175 @@
+"""Read the same slices of several checkpoints on several threads: what blend and gram share.
+
+    spans -> blocks -> worker threads: read M slices into a reused buffer, hand them to the pass
+
+Peak memory is the workers' buffers, which have a fixed budget. A pass that fails or is interrupted stops every worker
+after its block, and the first error is the one raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajsoup.engine.kernels import BITS
+from trajsoup.engine.layout import Span, blocks
+from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.safetensors import ITEM_BYTES
+from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, Source, aligned_buffer, is_warm
+
+BUFFER_BYTES = 96 << 20  # of all workers together
+WARM_BLOCK_BYTES = 512 << 10
+DIRECT_WORKERS = 8  # requests in flight that keep a disk busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a pass runs. None of it changes a bit of the result, but for `accelerate` the last bits of a Gram matrix."""
+
+    workers: int | None = None  # None: one per core, or more where the disk must be kept busy
+    direct: bool | None = None  # read past the page cache; None: if the files are not cached
+    accelerate: bool | None = None  # use numba; None: if it is installed
+    block_bytes: int | None = None
+    buffer_bytes: int = BUFFER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """One block of every checkpoint, as a worker has just read it. Valid until the worker reads the next."""
+
+    number: int  # of the block, in the order of the pass
+    block: Span
+    buffer: memoryview
+    stride: int  # bytes of the buffer per checkpoint
+    shifts: tuple[int, ...]  # per checkpoint: where in its part of the buffer the bytes start
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block in one checkpoint."""
+        return self.block.items * ITEM_BYTES[self.block.dtype]
+
+    def bits(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """All checkpoints as rows of numbers, and the column at which each row starts."""
+        item = ITEM_BYTES[self.block.dtype]
+        rows = np.frombuffer(self.buffer, BITS[self.block.dtype]).reshape(len(self.shifts), self.stride // item)
+        return rows, np.array(self.shifts, np.int64) // item
+
+    def views(self) -> list[memoryview]:
+        """The bytes of each checkpoint."""
+        begins = [m * self.stride + shift for m, shift in enumerate(self.shifts)]
+        return [self.buffer[begin : begin + self.nbytes] for begin in begins]
+
+
+class Workers:
+    """The threads of one pass over `checkpoints`."""
+
+    def __init__(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        *,
+        options: Options,
+        outputs: int = 0,
+        waits: bool = False,
+        grain: int = PAGE,
+    ) -> None:
+        """Choose I/O path, threads and block size.
+
+        `outputs` counts the blocks a worker holds beside its inputs, `waits` says that it waits for a disk when it hands
+        them over; blocks are whole multiples of `grain` bytes.
+        """
+        self.checkpoints, self.grain = checkpoints, grain
+        paths = [path for checkpoint in checkpoints for path in checkpoint.files]
+        self.direct = not is_warm(paths) if options.direct is None else options.direct
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
+        share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
+        wanted = min(options.block_bytes or (DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES), share)
+        self.block_bytes = max(wanted - wanted % grain, grain)
+        self._digests: Sequence[Sequence[OrderedDigest]] = ()
+        self._sources: list[list[Source]] = []
+        self._cancel: Callable[[], None] = lambda: None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        found: Sequence[Span],
+        start: Callable[[], Callable[[Slices], None]],
+        *,
+        digests: Sequence[Sequence[OrderedDigest]] = (),
+        cancel: Callable[[], None] = lambda: None,
+        progress: Callable[[int], None] = lambda nbytes: None,
+    ) -> None:
+        """Read every block once. Each thread calls `start` and gives the function it returns one block after another.
+
+        `digests`, by checkpoint and file, see every byte read; `cancel` frees threads that wait elsewhere.
+        """
+        self._digests, self._cancel = digests, cancel
+        queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
+        with contextlib.ExitStack() as stack:
+            for checkpoint in self.checkpoints:
+                opened = [stack.enter_context(Source(path, direct=self.direct)) for path in checkpoint.files]
+                self._sources.append(opened)
+            work = (queue, start, progress)
+            threads = [threading.Thread(target=self._worker, args=work, daemon=True) for _ in range(self.count)]
+            try:
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            except BaseException as error:  # Ctrl-C: let the workers finish their block, then go
+                self._stop(error)
+                for thread in threads:
+                    thread.join()
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def _stop(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+        for digests in self._digests:
+            for digest in digests:
+                digest.cancel()
+        self._cancel()
+
+    def _worker(
+        self,
+        queue: Iterator[tuple[int, Span]],
+        start: Callable[[], Callable[[Slices], None]],
+        progress: Callable[[int], None],
+    ) -> None:
+        try:
+            use = start()
+            stride = self.block_bytes + 2 * PAGE
+            buffer = aligned_buffer(stride * len(self.checkpoints))
+            while True:
+                with self._lock:
+                    taken = None if self._error is not None else next(queue, None)
+                if taken is None:
+                    return
+                slices = self._read(*taken, buffer, stride)
+                use(slices)
+                progress(slices.nbytes * len(self.checkpoints))
+        except BaseException as error:  # noqa: BLE001  # the thread that waits in `run` raises it
+            self._stop(error)
+
+    def _read(self, number: int, block: Span, buffer: memoryview, stride: int) -> Slices:
+        item = ITEM_BYTES[block.dtype]
+        nbytes = block.items * item
+        shifts: list[int] = []
+        for m, (file, offset) in enumerate(block.inputs):
+            view = buffer[m * stride : (m + 1) * stride]
+            shift = self._sources[m][file].read(view, offset=offset, nbytes=nbytes, item_bytes=item)
+            if self._digests:
+                self._digests[m][file].update(offset, view[shift : shift + nbytes])
+            shifts.append(shift)
+        return Slices(number, block, buffer, stride, tuple(shifts))

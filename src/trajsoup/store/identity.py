@@ -1,0 +1,60 @@
+"""What a model is, by content: the hash of a checkpoint's bytes, or of a row's weights and its ingredients' hashes.
+
+A row with one ingredient of weight 1 is that checkpoint, and has its identity. Hashing a checkpoint reads it once; the
+result is remembered beside the scores, under the file's size, inode and time of change, so an untouched file is never
+hashed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from trajsoup.core.soup import Row
+from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.digest import sha256_file
+from trajsoup.store.publish import write_atomic
+
+FORMAT = 1
+
+
+class Identities:
+    """Content hashes of checkpoints, remembered in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[str, list[object]] = {}
+        if path.is_file():
+            try:
+                self._known = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError:
+                self._known = {}  # a memory of hashes, nothing more: they are computed again
+
+    def checkpoint(self, checkpoint: Checkpoint) -> str:
+        """sha256 over the names and hashes of the weight files and over the config."""
+        digest = hashlib.sha256()
+        for file in checkpoint.files:
+            digest.update(f"{file.name} {self._file(file)}\n".encode())
+        digest.update(json.dumps(dict(checkpoint.config), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def row(self, row: Row, checkpoints: dict[str, str]) -> str:
+        """The identity of a row, given those of its ingredients by key."""
+        members = sorted((checkpoints[key], float(weight).hex()) for key, weight in row.weights.items())
+        if len(members) == 1 and members[0][1] == (1.0).hex():
+            return members[0][0]
+        return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()
+
+    def save(self) -> None:
+        """Keep what was hashed."""
+        write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
+
+    def _file(self, file: Path) -> str:
+        stat = file.stat()
+        state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        name = str(file.resolve())
+        known = self._known.get(name)
+        if known is None or known[:3] != state:
+            known = self._known[name] = [*state, sha256_file(file)]
+        return str(known[3])

@@ -1,0 +1,213 @@
+"""Examine runs before any merge: same model, shared fork point, finite, no copies, how far apart.
+
+Branches -> open and compare signatures -> one Gram pass -> judgements in words
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
+from trajsoup.core.gram import Gram
+from trajsoup.core.screening import Verdict, screen
+from trajsoup.engine.gram import gram
+from trajsoup.engine.workers import Options
+from trajsoup.errors import CheckpointError, ScreenError
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
+from trajsoup.study.branches import Branch, Branches
+
+MATRICES = "matrices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What was found about one branch."""
+
+    name: str
+    checkpoints: int
+    outlook: Outlook
+    reasons: tuple[str, ...]  # the outlook's reason first
+    closeness: Closeness | None = None
+    verdict: Verdict | None = None  # of the training-loss screen, where losses are known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """All branches, and what concerns the study as a whole."""
+
+    branches: tuple[Examined, ...]
+    reference: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every branch may be averaged."""
+        return all(branch.outlook is not Outlook.BAD for branch in self.branches)
+
+
+def pass_bytes(study: Branches) -> int:
+    """Bytes that an examination reads, for a progress bar."""
+    opened, _ = _open(study)
+    return sum(checkpoint.nbytes for checkpoint in opened.values())
+
+
+def examine(
+    study: Branches, *, options: Options | None = None, progress: Callable[[int], None] = lambda nbytes: None
+) -> Examination:
+    """Read every checkpoint once and judge each branch. Damage is reported, not raised."""
+    checkpoints, problems = _open(study)
+    fork = None if study.fork_point is None else os.path.abspath(study.fork_point)
+    _require_fork_point(fork, problems)
+    matrix = gram(
+        checkpoints,
+        centre=fork,
+        groups=lambda name, shape: (MATRICES,) if len(shape) >= 2 else (),
+        options=options,
+        progress=progress,
+    )
+    for found in matrix.nonfinite:
+        problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
+    _require_fork_point(fork, problems)
+    baseline = _baseline(study, problems)
+    copies = _copies(matrix)
+    verdicts, screen_note = _screen(study)
+    reference = "the fork point" if matrix.centre is not None else f"baseline {baseline.name}"
+    examined = tuple(
+        _branch(b, baseline, matrix, problems, copies, verdicts.get(b.name), reference) for b in study.branches
+    )
+    notes = [*study.notes, *screen_note]
+    if matrix.centre is None:
+        notes.append("no --fork-point given: whether the runs share one is judged from their distances")
+    return Examination(branches=examined, reference=reference, notes=tuple(notes))
+
+
+def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
+    """Open what can be opened and agrees with the first; say what is wrong with the rest."""
+    paths = [] if study.fork_point is None else [study.fork_point]
+    paths += [s.path for b in study.branches for s in b.checkpoints]
+    opened: dict[str, Checkpoint] = {}
+    problems: dict[str, str] = {}
+    for path in paths:
+        key = os.path.abspath(path)
+        try:
+            checkpoint = open_checkpoint(Path(key))
+            if opened:
+                require_same(next(iter(opened.values())), checkpoint)
+            opened[key] = checkpoint
+        except CheckpointError as error:
+            problems[key] = str(error)
+    if not opened:
+        raise CheckpointError(next(iter(problems.values())))
+    return opened, problems
+
+
+def _require_fork_point(fork: str | None, problems: Mapping[str, str]) -> None:
+    if fork is not None and fork in problems:
+        raise CheckpointError(f"the fork point cannot be used, so nothing can be measured from it: {problems[fork]}")
+
+
+def _baseline(study: Branches, problems: Mapping[str, str]) -> Branch:
+    """The study's baseline; where none of its checkpoints can be used, the first branch that has one."""
+    preferred = sorted(study.branches, key=lambda b: b.name != study.baseline)
+    return next((b for b in preferred if _usable(b, problems)), preferred[0])
+
+
+def _usable(branch: Branch, problems: Mapping[str, str]) -> list[str]:
+    return [key for s in branch.checkpoints if (key := os.path.abspath(s.path)) not in problems]
+
+
+def _branch(
+    branch: Branch,
+    baseline: Branch,
+    matrix: Gram,
+    problems: Mapping[str, str],
+    copies: Mapping[str, str],
+    verdict: Verdict | None,
+    reference: str,
+) -> Examined:
+    keys = [os.path.abspath(s.path) for s in branch.checkpoints]
+    usable = _usable(branch, problems)
+    reasons: list[str] = [problems[key] for key in keys if key in problems]
+    reasons += [f"{key} is a copy of {copies[key]}: leave one of them out" for key in keys if key in copies]
+    closeness = None
+    if not usable:
+        judgement = Judgement(outlook=Outlook.BAD, reason="none of its checkpoints can be averaged with the others")
+    else:
+        closeness = _closeness(usable, _usable(baseline, problems), matrix)
+        judgement = judge(closeness, reference=reference)
+        if branch is baseline and matrix.centre is None:
+            judgement = Judgement(outlook=Outlook.GOOD, reason="the baseline: the others are compared with it")
+        if judgement.outlook is Outlook.GOOD and (reasons or (verdict is not None and not verdict.admitted)):
+            judgement = Judgement(outlook=Outlook.DOUBTFUL, reason=judgement.reason)
+    if verdict is not None and not verdict.admitted:
+        reasons.append(f"training loss {verdict.loss_gap:+.1%} against the baseline: the screen would reject it")
+    return Examined(
+        name=branch.name,
+        checkpoints=len(keys),
+        outlook=judgement.outlook,
+        reasons=(judgement.reason, *reasons),
+        closeness=closeness,
+        verdict=verdict,
+    )
+
+
+def _closeness(keys: list[str], others: list[str], matrix: Gram) -> Closeness:
+    """Of the last checkpoint to the fork point, or to the baseline's last where no fork point is known."""
+    products = matrix.groups.get(MATRICES, matrix.whole)
+    raw = products.raw()
+    last = matrix.position(keys[-1])
+    target = matrix.position(matrix.centre or (others[-1] if others else keys[-1]))
+    square = max(raw[last, last] + raw[target, target] - 2 * raw[last, target], 0.0)
+    return Closeness(
+        cosine=_ratio(raw[last, target], raw[last, last] * raw[target, target]) or 0.0,
+        relative_distance=float(np.sqrt(square / max(raw[target, target], np.finfo(float).tiny))),
+        displacement_cosine=_displacement_cosine(keys, others, matrix),
+    )
+
+
+def _displacement_cosine(keys: list[str], others: list[str], matrix: Gram) -> float | None:
+    """Of the ways both branches went: from the fork point, or from their own first checkpoints."""
+    if not others:
+        return None
+    inner = matrix.groups.get(MATRICES, matrix.whole).inner
+    a, b = (matrix.position(group[-1]) for group in (keys, others))
+    if matrix.centre is not None:
+        return _ratio(inner[a, b], inner[a, a] * inner[b, b])
+    a0, b0 = (matrix.position(group[0]) for group in (keys, others))
+
+    def dot(p: int, p0: int, q: int, q0: int) -> float:
+        return float(inner[p, q] - inner[p, q0] - inner[p0, q] + inner[p0, q0])
+
+    return _ratio(dot(a, a0, b, b0), dot(a, a0, a, a0) * dot(b, b0, b, b0))
+
+
+def _ratio(product: float, square: float) -> float | None:
+    return float(np.clip(product / np.sqrt(square), -1, 1)) if square > 0 else None
+
+
+def _copies(matrix: Gram) -> dict[str, str]:
+    """Checkpoints whose every weight equals an earlier one's."""
+    inner = matrix.whole.inner
+    found: dict[str, str] = {}
+    for i, key in enumerate(matrix.keys):
+        for j in range(i):
+            # Between equal rows the products are equal to the last bit, so the difference is exactly zero.
+            if inner[i, i] == inner[j, j] == inner[i, j] and key != matrix.centre:
+                found[key] = matrix.keys[j]
+                break
+    return found
+
+
+def _screen(study: Branches) -> tuple[dict[str, Verdict], list[str]]:
+    if len(study.branches) < 2:
+        return {}, []
+    try:
+        verdicts = screen(study.pools(), baseline=study.baseline, tolerance=study.tolerance)
+    except ScreenError as error:
+        return {}, [f"no screen: {error}"]
+    return {v.branch: v for v in verdicts}, []

@@ -1,0 +1,278 @@
+"""The stage that scores: checkpoints and rows of W, on validation or on test, each at most once.
+
+    rows -> identities -> known? -> else: streamed into one live model -> losses, tasks -> record
+
+All rows that are not known yet come out of one read of the checkpoints. Each record is written when its row is done, so
+a killed run goes on with the next row. A checkpoint that diverged scores NaN, is reported, and is never chosen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from trajsoup.core.choosing import with_scores
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
+from trajsoup.core.soup import Row
+from trajsoup.core.splits import Split
+from trajsoup.errors import NonfiniteError, ScoreError
+from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
+from trajsoup.lm.harness import Harness, HarnessSettings
+from trajsoup.lm.live import load_model, stream_rows
+from trajsoup.lm.tasks.items import Task
+from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
+from trajsoup.lm.validate import ValidationSettings, document_losses
+from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.identity import Identities
+from trajsoup.store.scores import ScoreKey, ScoreStore, test_store, validation_store
+
+KIND = TypeVar("KIND", ValidationScores, TestScores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSettings:
+    """What is scored, the same for every model of a study."""
+
+    validation: ValidationSettings = field(default_factory=ValidationSettings)
+    suite: tuple[Task, ...] = ()  # embedded tasks; empty: only the loss
+    items_each: int = 100  # per configuration
+    items_seed: int = 0
+    choose_with: HarnessSettings | None = None  # lm-eval tasks that may rank and choose
+    report_with: HarnessSettings | None = None  # lm-eval tasks that are only reported; none of them in choose_with
+    dtype: str = "float32"  # of the live model
+    device: str = "cpu"
+
+    def identity(self) -> dict[str, Any]:
+        """What a record depends on, besides the model, the corpus and the items."""
+        return {**self.validation.identity(), "dtype": self.dtype}
+
+    def harness(self, split: Split) -> HarnessSettings | None:
+        """The lm-eval tasks of a split."""
+        if self.choose_with is not None and self.report_with is not None:
+            both = sorted(set(self.choose_with.tasks) & set(self.report_with.tasks))
+            if both:
+                raise ScoreError(
+                    f"lm-eval task {', '.join(both)} is named both for choosing and for the report: what chooses a "
+                    "model flatters it; name different tasks"
+                )
+        return self.choose_with if split is Split.VALIDATION else self.report_with
+
+
+def score_validation(
+    rows: Sequence[Row],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    corpus: Corpus,
+    records: Path,
+    settings: ScoreSettings | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, ValidationScores]:
+    """Score rows on the validation split: the scores that may choose. By row name."""
+    settings = settings or ScoreSettings()
+    store = validation_store(records)
+    return _score(rows, checkpoints, corpus, corpus.validation, store, ValidationScores, records, settings, progress)
+
+
+def score_test(
+    rows: Sequence[Row],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    corpus: Corpus,
+    records: Path,
+    settings: ScoreSettings | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, TestScores]:
+    """Score chosen rows on the test split: for the report, never for a choice. By row name."""
+    settings = settings or ScoreSettings()
+    return _score(rows, checkpoints, corpus, corpus.test, test_store(records), TestScores, records, settings, progress)
+
+
+def score_pools(
+    pools: Sequence[Pool],
+    *,
+    checkpoints: Mapping[str, Checkpoint],
+    corpus: Corpus | None,
+    records: Path,
+    settings: ScoreSettings | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Pool, ...]:
+    """Return the pools with a validation score for every candidate.
+
+    Pools whose run logged a validation loss for every checkpoint keep it. If some lack it, all are scored here: a loss
+    of the run's own validation set and one of another corpus must not be ranked together.
+    """
+    lacking = [c for pool in pools for c in pool.candidates if c.val_loss is None]
+    if not lacking:
+        return tuple(pools)
+    if corpus is None:
+        raise _missing(lacking, sum(len(pool.candidates) for pool in pools))
+    rows = [Row(name=c.key, weights={c.key: 1.0}) for pool in pools for c in pool.candidates]
+    scores = score_validation(
+        rows, checkpoints=checkpoints, corpus=corpus, records=records, settings=settings, progress=progress
+    )
+    return with_scores(pools, scores)
+
+
+def diverged(scores: Mapping[str, ValidationScores]) -> tuple[str, ...]:
+    """The models whose loss is NaN or infinite, for the report."""
+    return tuple(name for name, s in scores.items() if s.losses is not None and not math.isfinite(s.losses.loss()))
+
+
+def _score(
+    rows: Sequence[Row],
+    checkpoints: Mapping[str, Checkpoint],
+    corpus: Corpus,
+    tokens: TokenSet,
+    store: ScoreStore[KIND],
+    kind: type[KIND],
+    records: Path,
+    settings: ScoreSettings,
+    progress: Callable[[int, int], None],
+) -> dict[str, KIND]:
+    if len({row.name for row in rows}) < len(rows):
+        raise ScoreError("two rows have the same name, and scores are kept by name: rename one")
+    suite = _Suite(settings, corpus, store.split)
+    keys = _keys(rows, checkpoints, tokens, suite, records, settings)
+    known = {row.name: store.read(keys[row.name]) for row in rows}
+    missing = {keys[row.name].digest: row for row in rows if known[row.name] is None}  # a row under two names: once
+    progress(len(rows) - len(missing), len(rows))
+    if missing:
+        first = checkpoints[next(iter(next(iter(missing.values())).weights))]
+        require_same_tokenizer(corpus, model=first.folder)
+        model = load_model(first, device=settings.device, dtype=settings.dtype)
+        suite.attach(model)
+        done = len(rows) - len(missing)
+        for row, alive in _stream(model, checkpoints, list(missing.values())):
+            scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
+            store.write(keys[row.name], scores, name=row.name)
+            done += 1
+            progress(done, len(rows))
+    found = {row.name: store.read(keys[row.name]) for row in rows}
+    assert all(scores is not None for scores in found.values())
+    return {name: scores for name, scores in found.items() if scores is not None}
+
+
+class _Suite:
+    """The embedded tasks and the lm-eval tasks of one split, either of which may be absent."""
+
+    def __init__(self, settings: ScoreSettings, corpus: Corpus, split: Split) -> None:
+        self.tokenizer = corpus.tokenizer
+        self.lm_eval = settings.harness(split)
+        self.harness: Harness | None = None
+        self.embedded: PreparedSuite | None = None
+        if settings.suite:
+            self.embedded = prepare_suite(
+                settings.suite,
+                tokenizer=corpus.tokenizer,
+                split=split,
+                items_each=settings.items_each,
+                seed=settings.items_seed,
+            )
+
+    @property
+    def digest(self) -> str | None:
+        parts = [None if self.embedded is None else self.embedded.digest]
+        parts += [] if self.lm_eval is None else [self.lm_eval.digest]
+        return None if parts == [None] else hashlib.sha256(str(parts).encode()).hexdigest()
+
+    def attach(self, model: Any) -> None:
+        """Build what needs the live model, once."""
+        if self.lm_eval is not None:
+            self.harness = Harness(model, tokenizer=self.tokenizer, settings=self.lm_eval)
+
+    def score(self, model: Any) -> tuple[TaskResult, ...]:
+        embedded = () if self.embedded is None else score_suite(model, self.embedded)
+        return embedded + (() if self.harness is None else self.harness.score())
+
+    def nothing(self) -> tuple[TaskResult, ...]:
+        """What a model scores that holds NaN."""
+        embedded = () if self.embedded is None else self.embedded.tasks
+        names = () if self.lm_eval is None else self.lm_eval.tasks
+        return (
+            *(
+                TaskResult(
+                    name=t.task.name,
+                    category=t.task.category,
+                    chance=t.task.chance,
+                    correct=np.full(len(t.right), np.nan),
+                )
+                for t in embedded
+            ),
+            *(TaskResult(name=name, category="lm-eval", correct=np.array([np.nan])) for name in names),
+        )
+
+
+def _keys(
+    rows: Sequence[Row],
+    checkpoints: Mapping[str, Checkpoint],
+    tokens: TokenSet,
+    suite: _Suite,
+    records: Path,
+    settings: ScoreSettings,
+) -> dict[str, ScoreKey]:
+    identities = Identities(records / "identities.json")
+    used = sorted({key for row in rows for key in row.weights})
+    if absent := [key for key in used if key not in checkpoints]:
+        raise ScoreError(f"a row names {absent[0]!r}, which is not among the checkpoints: a misspelt key?")
+    ingredients = {key: identities.checkpoint(checkpoints[key]) for key in used}
+    identities.save()
+    return {
+        row.name: ScoreKey(
+            model=identities.row(row, ingredients),
+            corpus=tokens.digest,
+            suite=suite.digest,
+            settings=settings.identity(),
+        )
+        for row in rows
+    }
+
+
+def _stream(model: Any, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+    """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only."""
+    done: set[str] = set()
+    try:
+        for row in stream_rows(model, checkpoints, rows):
+            done.add(row.name)
+            yield row, True
+    except NonfiniteError:
+        for row in rows:
+            if row.name in done:
+                continue
+            try:
+                for _ in stream_rows(model, checkpoints, [row]):
+                    yield row, True
+            except NonfiniteError:
+                yield row, False
+
+
+def _run(model: Any, tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreSettings) -> KIND:
+    return kind(losses=document_losses(model, tokens, settings=settings.validation), tasks=suite.score(model))
+
+
+def _nothing(tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreSettings) -> KIND:
+    """The scores of a model that holds NaN."""
+    limit = settings.validation.max_documents
+    count = tokens.n_documents if limit is None else min(limit, tokens.n_documents)
+    losses = DocumentLosses(
+        nll=np.full(count, np.nan),
+        targets=np.diff(tokens.starts[: count + 1]),
+        document_bytes=None if tokens.document_bytes is None else tokens.document_bytes[:count],
+        source=None if tokens.source is None else tokens.source[:count],
+        source_names=tokens.source_names,
+    )
+    return kind(losses=losses, tasks=suite.nothing())
+
+
+def _missing(lacking: Sequence[Candidate], total: int) -> ScoreError:
+    names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+    return ScoreError(
+        f"{len(lacking)} of {total} checkpoints have no validation loss ({names}): add it to a metrics.csv beside the "
+        "checkpoints, or name a corpus and they are scored here"
+    )

@@ -1,0 +1,127 @@
+"""Kill a merge at any moment: no half output that loads, nothing in the way of the next try."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+from tests.checkpoints import write_checkpoint
+from tests.command import succeeds
+from tests.runs import equal, fingerprint, load, mean
+from trajsoup.store.publish import MARK
+
+KILLS = 10
+COUNT, LAYERS, ROWS = 4, 6, 4000  # 4 checkpoints of 6 x 4000 x 1024 bf16 numbers: about 200 MB
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inputs")
+    for i in range(COUNT):
+        chance = torch.Generator().manual_seed(i)
+        layer = torch.randn(ROWS, 1024, generator=chance).to(torch.bfloat16)
+        tensors = {f"layers.{n}.weight": layer + n for n in range(LAYERS)}
+        write_checkpoint(folder / f"c{i}", tensors, shards=3, config={"model_type": "toy"})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(inputs):
+    return mean(*sorted(inputs.iterdir()))
+
+
+COMMAND = """
+import sys
+sys.modules["numba"] = None  # loading it would take longer than the merge, and no kill would hit the merge
+from trajsoup.cli import main
+main()
+"""
+
+
+def start(inputs, out):
+    """The command in a process and a group of its own."""
+    ingredients = [f"{path}={1 / COUNT}" for path in sorted(inputs.iterdir())]
+    command = [sys.executable, "-c", COMMAND, "merge", *ingredients, "-o", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def leftovers(out):
+    return sorted(out.parent.glob(f".{out.name}{MARK}*"))
+
+
+def wait_for_work(process, out):
+    """Until the hidden folder is there, or the process is done."""
+    while process.poll() is None and not leftovers(out) and not out.exists():
+        time.sleep(0.001)
+
+
+def check(out, expected):
+    """What a killed merge may leave: the whole output, or a hidden folder of files that do not load or are right."""
+    if out.exists():
+        succeeds("verify", out)
+        assert equal(load(out), expected)
+    for folder in leftovers(out):
+        for file in folder.glob("*.safetensors"):
+            try:
+                loaded = safetensors.torch.load_file(file)
+            except (safetensors.SafetensorError, OSError):
+                assert not (folder / "config.json").exists()  # what makes it a model comes after the last weight
+                continue
+            assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.items())
+
+
+def test_kill_9_at_any_moment_leaves_no_half_output_and_the_next_try_succeeds(inputs, expected, tmp_path):
+    before = fingerprint(inputs)
+    out = tmp_path / "soup"
+    process = start(inputs, out)
+    wait_for_work(process, out)
+    begin = time.monotonic()
+    assert process.wait(timeout=120) == 0, process.stderr.read()
+    working = time.monotonic() - begin
+    succeeds("verify", out)
+    chance = random.Random(0)
+    hit = 0
+    for number in range(KILLS):
+        out = tmp_path / f"soup-{number}"
+        process = start(inputs, out)
+        if number % 5:  # most while it works, some while it starts
+            wait_for_work(process, out)
+            time.sleep(chance.uniform(0, 1.1 * working))
+        else:
+            time.sleep(chance.uniform(0, 0.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        process.stderr.close()
+        hit += bool(leftovers(out))
+        check(out, expected)
+    assert hit > 0, "no kill came in the middle: the test tests nothing"
+    unfinished = next(tmp_path / f"soup-{n}" for n in range(KILLS) if leftovers(tmp_path / f"soup-{n}"))
+    assert not unfinished.exists()
+    process = start(inputs, unfinished)
+    assert process.wait(timeout=120) == 0, process.stderr.read()
+    assert leftovers(unfinished) == []
+    assert equal(load(unfinished), expected)
+    assert fingerprint(inputs) == before
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(inputs, tmp_path):
+    out = tmp_path / "soup"
+    for number in range(5):  # a merge may be done before the signal comes
+        process = start(inputs, out)
+        wait_for_work(process, out)
+        process.send_signal(signal.SIGINT)
+        message = process.stderr.read().decode()
+        if process.wait(timeout=60) != 0:
+            break
+        out.rename(tmp_path / f"done-{number}")
+    assert process.returncode == 130
+    assert message == "interrupted: nothing was left behind; run the same command again\n"
+    assert not out.exists()
+    assert leftovers(out) == []

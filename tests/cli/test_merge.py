@@ -1,0 +1,296 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.checkpoints import write_checkpoint
+from tests.command import refused, succeeds, trajsoup
+from tests.runs import CONFIG, SIDE_FILES, average, equal, fingerprint, load, mean, weights, write_run
+
+
+def both(runs):
+    return runs / "EXP1", runs / "EXP2"
+
+
+def at(runs, *names):
+    return [runs / name.split("@")[0] / f"checkpoint-{name.split('@')[1]}" for name in names]
+
+
+def chosen(printed):
+    """The ingredients that --json names, with their weights."""
+    return {"@".join(Path(i["path"]).parts[-2:]).replace("checkpoint-", ""): i["weight"] for i in printed}
+
+
+def row(*args):
+    """The row of W that a dry run prints."""
+    printed = succeeds("merge", *args, "--dry-run", "--json").json["row"]
+    return {"@".join(Path(path).parts[-2:]).replace("checkpoint-", ""): w for path, w in printed.items()}
+
+
+def test_the_default_is_the_mean_of_the_k_best_of_each_admitted_branch(runs, tmp_path):
+    done = succeeds("merge", runs / "EXP1", runs / "EXP2", runs / "EXP3", "--k", 2, "-o", tmp_path / "soup")
+    best = at(runs, "EXP1@30", "EXP1@20", "EXP2@40", "EXP2@10")
+    assert equal(load(tmp_path / "soup"), mean(*best))
+    assert "EXP3" in done.out
+    assert "rejected" in done.out
+    assert f"soup written to {tmp_path / 'soup'}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--k", 1], {"EXP1@30": 0.5, "EXP2@40": 0.5}),
+        (
+            ["--k", 2, "--strategy", "trajectory-soup"],
+            dict.fromkeys(["EXP1@30", "EXP1@20", "EXP2@40", "EXP2@10"], 0.25),
+        ),
+        (["--k", 2, "--strategy", "single-merge"], {"EXP2@40": 0.5, "EXP2@10": 0.5}),
+        (["--k", 2, "--strategy", "single-merge", "--branch", "EXP1"], {"EXP1@30": 0.5, "EXP1@20": 0.5}),
+        (["--strategy", "model-soup"], {"EXP1@40": 0.5, "EXP2@40": 0.5}),
+        (["--strategy", "full-soup"], dict.fromkeys([f"EXP{n}@{s}0" for n in (1, 2) for s in (1, 2, 3, 4)], 0.125)),
+        (["--select", "global", "--k", 1], {"EXP2@40": 0.5, "EXP1@30": 0.5}),
+        (["--select", "global", "--k", 2], dict.fromkeys(["EXP2@40", "EXP1@30", "EXP2@10", "EXP1@20"], 0.25)),
+        (["--select", "tail-k", "--k", 2], dict.fromkeys(["EXP1@40", "EXP1@30", "EXP2@40", "EXP2@30"], 0.25)),
+        (["--select", "final"], {"EXP1@40": 0.5, "EXP2@40": 0.5}),
+        (["--select", "all"], dict.fromkeys([f"EXP{n}@{s}0" for n in (1, 2) for s in (1, 2, 3, 4)], 0.125)),
+        (["--k", 2, "--rank-by", "accuracy"], dict.fromkeys(["EXP1@40", "EXP1@30", "EXP2@10", "EXP2@20"], 0.25)),
+        (["--k", 1, "--horizon", "20k"], {"EXP1@20": 0.5, "EXP2@10": 0.5}),
+        (["--k", 1, "--horizon", "0.02M"], {"EXP1@20": 0.5, "EXP2@10": 0.5}),
+        (["--k", 1, "--horizon", "20,000"], {"EXP1@20": 0.5, "EXP2@10": 0.5}),
+        (["--k", 1, "--horizon", "1T"], {"EXP1@30": 0.5, "EXP2@40": 0.5}),
+    ],
+)
+def test_strategies_selections_signals_and_horizons_choose_as_the_paper_says(runs, options, expected):
+    assert row(*both(runs), *options) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "better", "worse"),
+    [("equal", 1, 1), ("1sqrt", 1, 2**0.5), ("rank", 1, 2), ("rsqrt", 1, 2**-0.5)],
+)
+def test_coefficients_weigh_by_rank_and_the_soup_is_that_sum_rounded_once(runs, tmp_path, scheme, better, worse):
+    total = 2 * (better + worse)
+    expected = {"EXP1@30": better, "EXP1@20": worse, "EXP2@40": better, "EXP2@10": worse}
+    expected = {name: weight / total for name, weight in expected.items()}
+    done = succeeds("merge", *both(runs), "--k", 2, "--weights", scheme, "-o", tmp_path / "soup", "--json")
+    assert chosen(done.json["ingredients"]) == pytest.approx(expected)
+    recorded = {Path(i["path"]): i["weight"] for i in done.json["ingredients"]}
+    wanted = mean(*recorded) if scheme == "equal" else average(recorded)
+    assert equal(load(tmp_path / "soup"), wanted)
+
+
+def test_the_screen_can_be_widened_moved_or_left_out(runs):
+    every = [runs / name for name in ("EXP1", "EXP2", "EXP3")]
+    admitted = {"EXP1@40", "EXP2@40"}
+    assert row(*every, "--strategy", "model-soup").keys() == admitted
+    assert row(*every, "--strategy", "model-soup", "--tolerance", 0.06).keys() == admitted | {"EXP3@40"}
+    assert row(*every, "--strategy", "model-soup", "--no-screen").keys() == admitted | {"EXP3@40"}
+    assert row(*every, "--strategy", "model-soup", "--baseline", "EXP3").keys() == admitted | {"EXP3@40"}
+
+
+def test_the_dry_run_says_everything_and_writes_nothing(runs, tmp_path):
+    before = os.listdir(tmp_path)
+    done = succeeds("merge", *both(runs), "--k", 2, "-o", tmp_path / "soup", "--dry-run")
+    for word in ("admitted", "checkpoint-30", "0.25", "reads", "writes", "memory", "time", "nothing was written"):
+        assert word in done.out
+    told = succeeds("merge", *both(runs), "--k", 2, "--dry-run", "--json").json
+    names = at(runs, "EXP1@30", "EXP1@20", "EXP2@40", "EXP2@10")
+    sizes = [file.stat().st_size for name in names for file in name.glob("*.safetensors")]
+    assert told["read_bytes"] == sum(sizes)
+    assert sum(told["row"].values()) == 1
+    assert told["buffer_bytes"] > 0
+    assert told["read_seconds"] > 0
+    assert [v["branch"] for v in told["screen"]] == ["EXP1", "EXP2"]
+    assert os.listdir(tmp_path) == before
+
+
+def test_the_dry_run_foresees_that_the_output_cannot_be_made(runs, tmp_path):
+    (tmp_path / "soup").mkdir()
+    message = refused("merge", *both(runs), "--k", 2, "-o", tmp_path / "soup", "--dry-run")
+    assert "soup exists, and existing output is never replaced" in message
+
+
+def test_explicit_ingredients_with_weights(runs, tmp_path):
+    a, b = at(runs, "EXP1@10", "EXP2@40")
+    succeeds("merge", f"{a}=0.75", f"{b}=.25", "-o", tmp_path / "soup")
+    assert equal(load(tmp_path / "soup"), average({a: 0.75, b: 0.25}))
+    succeeds("merge", f"{a}=1.5", f"{b}=-5e-1", "-o", tmp_path / "beyond")
+    assert equal(load(tmp_path / "beyond"), average({a: 1.5, b: -0.5}))
+
+
+def test_weights_that_do_not_sum_to_one_are_refused_or_normalised(runs, tmp_path):
+    a, b = at(runs, "EXP1@10", "EXP2@40")
+    message = refused("merge", f"{a}=3", f"{b}=1", "-o", tmp_path / "soup")
+    assert "the weights sum to 4, not 1: correct them, or pass --normalize" in message
+    assert not list(tmp_path.iterdir())
+    done = succeeds("merge", f"{a}=3", f"{b}=1", "--normalize", "-o", tmp_path / "soup", "--json")
+    assert chosen(done.json["ingredients"]) == {"EXP1@10": 0.75, "EXP2@40": 0.25}
+    assert "cannot be normalised" in refused("merge", f"{a}=1", f"{b}=-1", "--normalize", "-o", tmp_path / "x")
+
+
+def test_a_soup_file(runs, tmp_path):
+    a, b = at(runs, "EXP1@10", "EXP2@40")
+    file = tmp_path / "soup.yaml"
+    file.write_text(f"fork_point: {runs / 'base'}\ningredients: [{a}, {os.path.relpath(b, tmp_path)}]\n")
+    done = succeeds("merge", file, "-o", tmp_path / "soup", "--json")
+    assert equal(load(tmp_path / "soup"), mean(a, b))
+    assert done.json["template"] == str(runs / "base")
+
+
+def test_a_study_file_that_scan_wrote(runs, tmp_path):
+    succeeds("scan", *both(runs), "-o", tmp_path / "study.yaml")
+    succeeds("merge", tmp_path / "study.yaml", "--k", 2, "-o", tmp_path / "from-study")
+    succeeds("merge", *both(runs), "--k", 2, "-o", tmp_path / "from-runs")
+    assert fingerprint(tmp_path / "from-study") == fingerprint(tmp_path / "from-runs")
+
+
+def test_a_run_whose_name_looks_like_a_weight_is_a_run(tmp_path):
+    write_run(tmp_path / "lr=0.1", val_losses=[2.2], seed=1)
+    write_run(tmp_path / "lr=3e-4", val_losses=[2.1], seed=2)
+    assert row(tmp_path / "lr=0.1", tmp_path / "lr=3e-4", "--k", 1).keys() == {"lr=0.1@10", "lr=3e-4@10"}
+
+
+def test_the_layout_is_the_fork_points_and_side_files_survive_byte_for_byte(runs, tmp_path):
+    succeeds("merge", *both(runs), "--k", 2, "-o", tmp_path / "plain", "--fork-point", runs / "base")
+    assert sorted(p.name for p in (tmp_path / "plain").glob("*.safetensors")) == ["model.safetensors"]
+    for name, text in SIDE_FILES.items():
+        assert (tmp_path / "plain" / name).read_bytes() == text.encode()
+    assert json.loads((tmp_path / "plain" / "config.json").read_text()) == CONFIG
+    succeeds(
+        "merge", *both(runs), "--k", 2, "-o", tmp_path / "sharded", "--fork-point", runs / "EXP2" / "checkpoint-10"
+    )
+    index = json.loads((tmp_path / "sharded" / "model.safetensors.index.json").read_text())
+    original = json.loads((runs / "EXP2" / "checkpoint-10" / "model.safetensors.index.json").read_text())
+    assert index["weight_map"] == dict(sorted(original["weight_map"].items()))
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in load(tmp_path / "sharded").values())
+    assert equal(load(tmp_path / "plain"), load(tmp_path / "sharded"))
+
+
+def test_what_belongs_to_training_does_not_travel(runs, tmp_path):
+    run = shutil.copytree(runs / "EXP1", tmp_path / "run")
+    for name in ("optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json"):
+        (run / "checkpoint-40" / name).write_text('{"log_history": []}')
+    (run / "checkpoint-40" / "README.md").write_text("---\nlicense: apache-2.0\nlanguage: en\n---\n# Mine\n")
+    succeeds("merge", run, "--select", "tail-k", "--k", 2, "-o", tmp_path / "soup")
+    names = {p.name for p in (tmp_path / "soup").iterdir()}
+    assert names == {"model.safetensors", "config.json", "soup.json", "README.md", "assets"} | {
+        name for name in SIDE_FILES if "/" not in name
+    }
+    card = (tmp_path / "soup" / "README.md").read_text()
+    assert "license: apache-2.0" in card  # it binds the soup too
+    assert "# Mine" not in card
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16)]
+)
+def test_a_new_dtype_is_in_the_tensors_and_in_the_config(runs, tmp_path, dtype, kind):
+    succeeds("merge", *both(runs), "--k", 2, "--dtype", dtype, "-o", tmp_path / "soup")
+    best = at(runs, "EXP1@30", "EXP1@20", "EXP2@40", "EXP2@10")
+    assert equal(load(tmp_path / "soup"), mean(*best, dtype=kind))
+    config = json.loads((tmp_path / "soup" / "config.json").read_text())
+    assert config == {**CONFIG, "dtype": str(kind).removeprefix("torch.")}
+
+
+@pytest.mark.parametrize("size", ["1kB", "1KiB", "1000"])
+def test_shards_of_a_given_size(runs, tmp_path, size):
+    succeeds("merge", *both(runs), "--k", 2, "--shard-size", size, "-o", tmp_path / "soup")
+    index = json.loads((tmp_path / "soup" / "model.safetensors.index.json").read_text())
+    files = sorted(p.name for p in (tmp_path / "soup").glob("*.safetensors"))
+    assert files == [f"model-{i + 1:05d}-of-{len(files):05d}.safetensors" for i in range(len(files))]
+    assert set(index["weight_map"].values()) == set(files)
+    assert len(files) == 3  # 640 B and 24 B and 40 B fit one, 4,800 B need their own, 16 B come after them
+    assert equal(load(tmp_path / "soup"), mean(*at(runs, "EXP1@30", "EXP1@20", "EXP2@40", "EXP2@10")))
+
+
+def test_integers_that_differ_are_refused_unless_their_source_is_named(tmp_path):
+    for seed, name in ((1, "a"), (2, "b"), (3, "c")):
+        tensors = {**weights(seed), "layers.0.position_ids": torch.tensor([seed] * 5)}
+        write_checkpoint(tmp_path / name, tensors, config=CONFIG)
+    pair = (f"{tmp_path / 'a'}=0.5", f"{tmp_path / 'b'}=0.5")
+    message = refused("merge", *pair, "-o", tmp_path / "soup")
+    assert "the I64 tensor 'layers.0.position_ids' differs between" in message
+    assert "pass --exact-from" in message
+    assert not (tmp_path / "soup").exists()
+    succeeds("merge", *pair, "-o", tmp_path / "soup", "--exact-from", tmp_path / "b")
+    assert load(tmp_path / "soup")["layers.0.position_ids"].tolist() == [2] * 5
+    done = succeeds("merge", *pair, "-o", tmp_path / "other", "--exact-from", tmp_path / "c", "--json")
+    assert load(tmp_path / "other")["layers.0.position_ids"].tolist() == [3] * 5
+    assert [i["weight"] for i in done.json["ingredients"]] == [0.5, 0.5, 0.0]
+    assert "| c |" not in (tmp_path / "other" / "README.md").read_text()  # it gave integers, no weight
+    succeeds("verify", tmp_path / "other", "--full")
+
+
+def test_the_same_merge_twice_gives_the_same_bytes(runs, tmp_path):
+    for name in ("once", "again"):
+        succeeds("merge", *both(runs), "--k", 2, "--weights", "rank", "-o", tmp_path / name)
+    assert fingerprint(tmp_path / "once") == fingerprint(tmp_path / "again")
+    assert "soup.json" in fingerprint(tmp_path / "once")
+
+
+def test_without_hashes_the_weights_are_the_same_and_the_record_says_null(runs, tmp_path):
+    succeeds("merge", *both(runs), "--k", 1, "-o", tmp_path / "hashed")
+    done = succeeds("merge", *both(runs), "--k", 1, "-o", tmp_path / "soup", "--no-hash", "--json")
+    assert equal(load(tmp_path / "soup"), load(tmp_path / "hashed"))
+    assert set(done.json["ingredients"][0]["sha256"].values()) == {None}
+    assert set(done.json["output"]["files"].values()) == {None}
+    assert "not hashed" in succeeds("verify", tmp_path / "soup").out
+
+
+def test_notes_go_to_stderr_and_json_stays_alone_on_stdout(runs, tmp_path):
+    done = succeeds("merge", runs / "EXP1", "--strategy", "full-soup", "--k", 3, "--dry-run")
+    assert "note: --k 3 has no effect on selection 'all'" in done.err
+    assert "note" not in done.out
+    done = succeeds("merge", *both(runs), "--k", 1, "-o", tmp_path / "soup", "--json")
+    assert done.json["output"] is not None
+    assert done.err == ""
+
+
+def test_a_diverged_branch_leaves_valid_json(tmp_path):
+    write_run(tmp_path / "a", val_losses=[2.0, 2.1], seed=1)
+    nan = float("nan")
+    write_run(tmp_path / "b", val_losses=[nan, nan], train_losses=[nan, nan], seed=2)
+    done = succeeds("merge", tmp_path / "a", tmp_path / "b", "--select", "all", "-o", tmp_path / "soup", "--json")
+    assert [v["admitted"] for v in done.json["screen"]] == [True, False]
+    assert done.json["screen"][1]["loss"] is None
+    assert json.loads((tmp_path / "soup" / "soup.json").read_text(), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--k", "0", "-o", "x"],
+        ["--k", "two", "-o", "x"],
+        ["--select", "best", "-o", "x"],
+        ["--weights", "linear", "-o", "x"],
+        ["--strategy", "greedy", "-o", "x"],
+        ["--dtype", "fp8", "-o", "x"],
+        ["--horizon", "soon", "-o", "x"],
+        ["--horizon", "5Q", "-o", "x"],
+        ["--shard-size", "0", "-o", "x"],
+        ["--shard-size", "-5GB", "-o", "x"],
+        ["--nonsense", "-o", "x"],
+        [],
+    ],
+)
+def test_wrong_usage_ends_with_2(runs, args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = trajsoup("merge", runs / "EXP1", *args)
+    assert done.code == 2
+    assert "Usage:" in done.err
+    assert "Traceback" not in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_weight_for_some_ingredients_only_is_wrong_usage(runs, tmp_path):
+    a, b = at(runs, "EXP1@10", "EXP2@40")
+    done = trajsoup("merge", f"{a}=0.5", b, "-o", tmp_path / "soup")
+    assert done.code == 2
+    assert "give every ingredient a weight" in done.err
+
+
+def test_no_input_at_all_is_wrong_usage():
+    assert trajsoup("merge", "-o", "x").code == 2

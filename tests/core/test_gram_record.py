@@ -1,0 +1,60 @@
+"""A Gram matrix survives JSON bit for bit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from trajsoup.core.gram import WHOLE, Gram, Nonfinite, Products, subset
+from trajsoup.core.gram_record import gram_from_json, gram_to_json, renamed
+from trajsoup.errors import GeometryError
+
+
+@pytest.fixture
+def gram() -> Gram:
+    x = np.random.default_rng(0).standard_normal((4, 9))
+    d = x - x[0]
+    products = Products(inner=d @ d.T, along_centre=d @ x[0], centre_square=float(x[0] @ x[0]), elements=9)
+    bad = (Nonfinite(key="b", file="model.safetensors", tensor="w"),)
+    return Gram(keys=("fork", "a", "b", "c"), centre="fork", groups={WHOLE: products, "mlp": products}, nonfinite=bad)
+
+
+def test_json_keeps_every_bit(gram):
+    back = gram_from_json(json.loads(json.dumps(gram_to_json(gram))))
+    assert (back.keys, back.centre, back.nonfinite) == (gram.keys, gram.centre, gram.nonfinite)
+    for name, products in gram.groups.items():
+        assert np.array_equal(back.group(name).inner, (products.inner + products.inner.T) / 2)
+        assert np.array_equal(back.group(name).along_centre, products.along_centre)
+        assert back.group(name).centre_square == products.centre_square
+
+
+def test_a_damaged_record_is_refused(gram):
+    data = gram_to_json(gram)
+    with pytest.raises(GeometryError, match="format 'other'"):
+        gram_from_json(data | {"format": "other"})
+    with pytest.raises(GeometryError, match="damaged"):
+        gram_from_json(data | {"keys": ["a"]})
+    with pytest.raises(GeometryError, match="damaged"):
+        gram_from_json({key: value for key, value in data.items() if key != "groups"})
+
+
+def test_names_and_hashes_change_places(gram):
+    names = {key: f"sha-{key}" for key in gram.keys}
+    hashed = renamed(gram, names)
+    assert hashed.centre == "sha-fork"
+    assert hashed.bad_keys() == {"sha-b"}
+    assert renamed(hashed, {value: key for key, value in names.items()}).keys == gram.keys
+    with pytest.raises(GeometryError, match="two checkpoints have the key same"):
+        renamed(gram, dict.fromkeys(gram.keys, "same"))
+
+
+def test_a_subset_is_reordered_and_forgets_the_rest(gram):
+    found = subset(gram, ["c", "fork"])
+    assert found.centre == "fork"
+    assert found.whole.inner[0, 0] == gram.whole.inner[3, 3]
+    assert found.nonfinite == ()
+    assert subset(gram, ["a"]).centre is None
+    with pytest.raises(GeometryError, match="z is not in"):
+        subset(gram, ["z"])

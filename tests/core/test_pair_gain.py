@@ -1,0 +1,78 @@
+"""Relative gain of pairs and its relation to the cosine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from trajsoup.core.pair_gain import PairGain, pair_gain, relate
+from trajsoup.core.pool import RankBy
+from trajsoup.errors import GeometryError
+
+
+def pairs_of(cosines, gains) -> list[PairGain]:
+    return [
+        PairGain(first="A", second=f"B{i}", cosine=c, gains={100: g}, left_out=())
+        for i, (c, g) in enumerate(zip(cosines, gains, strict=True))
+    ]
+
+
+def test_gain_is_against_the_mean_of_the_ends_averaged_over_shared_horizons():
+    found = pair_gain(
+        {10: 66.0, 20: 68.0, 30: 70.0},
+        ends=({10: 64.0, 20: 66.0}, {10: 66.0, 20: 67.0, 40: 1.0}),
+        branches=("EXP1", "EXP2"),
+        cosine=0.2,
+    )
+    assert found.gains == {10: 1.0, 20: 1.5}
+    assert found.gain == 1.25
+    assert found.left_out == (30, 40)
+
+
+def test_a_loss_that_falls_is_a_gain():
+    found = pair_gain({1: 2.0}, ends=({1: 2.5}, {1: 2.1}), branches=("A", "B"), cosine=0, rank_by=RankBy.LOSS)
+    assert found.gain == pytest.approx(0.3)
+
+
+def test_horizons_that_never_match_are_refused():
+    with pytest.raises(GeometryError, match="EXP1 and EXP2 have no horizon"):
+        pair_gain({1: 2.0}, ends=({2: 2.5}, {1: 2.1}), branches=("EXP1", "EXP2"), cosine=0)
+
+
+def test_the_relation_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 0.6, 10)
+    y = 1 - 2 * x + 0.1 * rng.standard_normal(10)
+    found = relate(pairs_of(x, y))
+    line = stats.linregress(x, y)
+    assert (found.slope, found.intercept) == (pytest.approx(line.slope), pytest.approx(line.intercept))
+    assert (found.pearson, found.pearson_p) == (pytest.approx(line.rvalue), pytest.approx(line.pvalue))
+    assert found.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert found.missing is None
+
+
+def test_the_band_covers_the_true_line_in_95_of_100_fits():
+    rng = np.random.default_rng(1)
+    x = np.linspace(0, 1, 10)
+    inside = 0
+    for _ in range(2000):
+        _, low, high = relate(pairs_of(x, 1 - x + 0.3 * rng.standard_normal(10))).line([0.8])
+        inside += bool(low[0] <= 0.2 <= high[0])
+    assert 0.935 < inside / 2000 < 0.965
+
+
+def test_too_few_pairs_get_a_word_instead_of_a_number():
+    found = relate(pairs_of([0.1], [1.0]))
+    assert found.pearson is None
+    assert "1 pairs are too few" in (found.missing or "")
+    with pytest.raises(GeometryError, match="no line through 1 pairs"):
+        found.line([0.1])
+
+
+def test_equal_cosines_and_equal_gains_are_named():
+    assert "same cosine" in (relate(pairs_of([0.1] * 4, [1, 2, 3, 4])).missing or "")
+    flat = relate(pairs_of([0.1, 0.2, 0.3], [1.0, 1.0, 1.0]))
+    assert flat.slope == 0
+    assert flat.pearson is None
+    assert "gain the same" in (flat.missing or "")

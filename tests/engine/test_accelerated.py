@@ -1,0 +1,61 @@
+"""numba and numpy are two spellings of one function: the same bits for every finite result."""
+
+import numpy as np
+import pytest
+
+from tests.engine.arithmetic import PAIRS, any_bits, drifting_bits, run_kernel
+from tests.exact import infinity
+
+ROWS = [
+    {0: 1.0},
+    {0: 0.25, 1: 0.75},
+    {0: 0.3, 1: 0.3, 2: 0.4},
+    {0: 0.3, 1: 0.3, 2: -0.1, 3: 0.5},
+    dict.fromkeys(range(9), 1 / 9),
+    {2: 1.7, 5: -0.7},
+    dict.fromkeys(range(3, 9), 1 / 6),
+]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize(("dtype", "out_dtype"), PAIRS)
+def test_numpy_and_numba_agree_on_every_bit(dtype, out_dtype, plain):
+    for inputs in (any_bits(dtype, count=9, items=17_001), drifting_bits(dtype, count=9, items=1025)):
+        call = {"dtype": dtype, "out_dtype": out_dtype, "plain": plain}
+        slow, slow_finite = run_kernel(inputs, ROWS, **call, accelerate=False)
+        fast, fast_finite = run_kernel(inputs, ROWS, **call, accelerate=True)
+        finite = (slow & infinity(out_dtype)) != infinity(out_dtype)  # what overflows is noticed, its bits are nothing
+        np.testing.assert_array_equal(slow[finite], fast[finite])
+        assert finite.sum() > 1000
+        assert slow_finite == fast_finite == finite.all()
+
+
+def test_the_random_patterns_reach_subnormals_both_zeros_and_overflow():
+    inputs = any_bits("BF16", count=9, items=17_001)
+    body = inputs & 0x7FFF
+    assert ((body > 0) & (body < 0x80)).any()
+    assert (inputs == 0).any()
+    assert (inputs == 0x8000).any()
+    assert (body < infinity("BF16")).all()
+    _, finite = run_kernel(inputs, ROWS, dtype="BF16", out_dtype="BF16", plain=True, accelerate=True)
+    assert not finite
+
+
+@pytest.mark.parametrize("items", [1, 2, 1023, 1024, 1025, 16_383, 16_384, 16_385])
+def test_lengths_around_the_chunk_sizes_agree(items):
+    inputs = drifting_bits("BF16", count=9, items=items)
+    for plain in (True, False):
+        call = {"dtype": "BF16", "out_dtype": "BF16", "plain": plain}
+        slow, _ = run_kernel(inputs, ROWS, **call, accelerate=False)
+        fast, _ = run_kernel(inputs, ROWS, **call, accelerate=True)
+        np.testing.assert_array_equal(slow, fast)
+
+
+@pytest.mark.parametrize("accelerate", [False, True])
+@pytest.mark.parametrize("plain", [True, False])
+def test_rows_computed_together_equal_rows_computed_alone(plain, accelerate):
+    inputs = drifting_bits("BF16", count=9, items=3000)
+    call = {"dtype": "BF16", "out_dtype": "BF16", "plain": plain, "accelerate": accelerate}
+    together, _ = run_kernel(inputs, ROWS, **call)
+    for row, expected in zip(ROWS, together, strict=True):
+        np.testing.assert_array_equal(run_kernel(inputs, [row], **call)[0][0], expected)

@@ -1,0 +1,102 @@
+import pytest
+import torch
+
+from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints, shared_expert_config
+from trajsoup.core.soup import Row
+from trajsoup.engine.blend import blend
+from trajsoup.engine.layout import make_layout
+from trajsoup.engine.sinks import FileSink
+from trajsoup.errors import CheckpointError, MismatchError, ScoreError
+from trajsoup.lm.live import load_model, stream_rows
+from trajsoup.store.checkpoint import open_checkpoint
+
+ROWS = [
+    Row(name="first", weights={"c1": 1.0}),
+    Row(name="mean", weights={"c1": 1 / 3, "c2": 1 / 3, "c3": 1 / 3}),
+    Row(name="weighted", weights={"c1": 0.7, "c3": 0.3}),
+]
+IDS = torch.arange(20)[None] * 3 % 64
+
+
+def written(checkpoints, row, folder):
+    """The row as a checkpoint on disk, loaded with transformers: what streaming must equal."""
+    first = checkpoints["c1"]
+    layout = make_layout(first)
+    folder.mkdir()
+    with FileSink(folder, layout) as sink:
+        blend(checkpoints, [row], [sink], layout=layout)
+        sink.finish()
+    (folder / "config.json").write_bytes((first.folder / "config.json").read_bytes())
+    return load_model(open_checkpoint(folder))
+
+
+CONFIGS = {
+    "llama": llama_config(),
+    "tied llama": llama_config(tied=True),
+    "mixture of experts": moe_config(),
+    "untied mixture": moe_config(tied=False),
+    "mixture with a shared expert": shared_expert_config(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 30], ids=["straight into the parameters", "through buffers"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_streamed_row_is_bit_for_bit_the_model_that_was_written_and_loaded(tmp_path, config, memory_bytes, dtype):
+    checkpoints = save_checkpoints(tmp_path, config, count=3, dtype=dtype)
+    model = make_model(config, seed=9)
+    for row in stream_rows(model, checkpoints, ROWS, memory_bytes=memory_bytes):
+        expected = written(checkpoints, row, tmp_path / row.name)
+        for (name, mine), theirs in zip(model.named_parameters(), expected.parameters(), strict=True):
+            assert torch.equal(mine, theirs), name
+        with torch.inference_mode():
+            assert torch.equal(model(IDS).logits, expected(IDS).logits)
+
+
+def test_tied_weights_stay_tied(tmp_path):
+    config = llama_config(tied=True)
+    checkpoints = save_checkpoints(tmp_path, config, count=2)
+    model = make_model(config, seed=9)
+    list(stream_rows(model, checkpoints, [Row(name="mean", weights={"c1": 0.5, "c2": 0.5})]))
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    assert not torch.equal(model.lm_head.weight, make_model(config, seed=9).lm_head.weight)
+
+
+def test_one_read_of_the_checkpoints_serves_all_rows_and_nothing_is_written(tmp_path):
+    checkpoints = save_checkpoints(tmp_path / "in", llama_config(), count=3)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    read = []
+    model = load_model(checkpoints["c1"])
+    rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 0.5, "c3": 0.5 - i / 10}) for i in range(1, 5)]
+    assert [row.name for row in stream_rows(model, checkpoints, rows, progress=read.append)] == ["1", "2", "3", "4"]
+    data = sum(t.nbytes for c in checkpoints.values() for _, t in c.tensors.values())
+    assert sum(read) == data
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_before_the_model_changes(tmp_path):
+    checkpoints = save_checkpoints(tmp_path, llama_config(attention_bias=True), count=2)
+    model = make_model(llama_config())
+    with pytest.raises(ScoreError, match=r"no place for .*bias"):
+        next(stream_rows(model, checkpoints, [Row(name="first", weights={"c1": 1.0})]))
+    fewer = save_checkpoints(tmp_path / "fewer", llama_config(), count=1)
+    with pytest.raises(ScoreError, match=r"does not set .*bias"):
+        next(stream_rows(make_model(llama_config(attention_bias=True)), fewer, [Row(name="a", weights={"c1": 1.0})]))
+
+
+def test_ingredients_that_differ_are_refused(tmp_path):
+    checkpoints = save_checkpoints(tmp_path / "a", llama_config(), count=1)
+    checkpoints["c2"] = save_checkpoints(tmp_path / "b", llama_config(vocab_size=32), count=1)["c1"]
+    with pytest.raises(MismatchError, match="shape"):
+        next(stream_rows(make_model(llama_config()), checkpoints, [Row(name="m", weights={"c1": 0.5, "c2": 0.5})]))
+
+
+def test_weights_without_a_config_are_refused_with_what_to_do(tmp_path):
+    checkpoints = save_checkpoints(tmp_path, llama_config(), count=1)
+    (checkpoints["c1"].folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        load_model(open_checkpoint(checkpoints["c1"].folder))
+
+
+def test_no_rows_are_no_work():
+    assert list(stream_rows(None, {}, [])) == []

@@ -1,0 +1,58 @@
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "trajsoup"
+_ROW = re.compile(r"^\| (?P<paper>[^|]+) \| (?P<functions>[^|]+) \| (?P<tests>[^|]+) \|$", re.MULTILINE)
+_LABEL = re.compile(r"\b(?:eq|sec|app|thm|cor|tab|fig|alg):[a-z0-9][a-z0-9_-]*")
+
+
+def rows_of_the_map():
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    return [m for m in _ROW.finditer(text) if _LABEL.search(m["paper"])]
+
+
+def test_the_command_line_page_is_what_the_commands_say():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (ROOT / "docs" / "cli.md").read_text() == generate.cli_page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("row", rows_of_the_map(), ids=lambda row: row["paper"].strip())
+def test_every_function_and_test_in_the_paper_map_exists(row):
+    for place in re.findall(r"`([^`]+)`", row["functions"]):
+        file, name = place.split(":")
+        assert re.search(rf"^(?:def|class) {name}\b", (SOURCE / file).read_text(), re.MULTILINE), place
+    for place in re.findall(r"`([^`]+)`", row["tests"]):
+        assert (ROOT / place.split("::")[0]).is_file(), place
+
+
+def test_every_label_cited_in_the_core_is_in_the_paper_map():
+    mapped = set(_LABEL.findall((ROOT / "docs" / "paper-map.md").read_text()))
+    cited = {label for file in (SOURCE / "core").glob("*.py") for label in _LABEL.findall(file.read_text())}
+    assert cited - mapped == set()
+
+
+def test_the_readmes_python_runs(tmp_path):
+    """The ten lines in the README, on the demo's runs."""
+    from trajsoup.study.synthetic import make_bowl, write_run
+
+    bowl = make_bowl()
+    for name, seed in (("a", 1), ("b", 2)):
+        write_run(tmp_path / "runs" / name, bowl, seed=seed, learning_rate=0.06)
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "soup" / "soup.json").is_file()
+
+
+def test_no_page_links_to_a_missing_file():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -1,0 +1,128 @@
+"""The layers of the design hold: each imports only those above it, and only lm/ knows torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trajsoup
+
+ROOT = Path(trajsoup.__file__).parent
+LAYERS = ["errors", "core", "store", "engine", "lm", "study", "report", "cli"]  # each may import those before it
+TRAINING = {"torch", "transformers", "accelerate", "tokenizers", "datasets", "safetensors"}
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str | None:
+    """The layer of a file; None for the package's own front (its __init__ and __main__)."""
+    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return None if first in ("__init__", "__main__") else first
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of everything a file imports, wherever in the file: `from a.b import c` is a.b and a.b.c."""
+    package = ("trajsoup", *path.relative_to(ROOT).parts[:-1])
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layers_imported(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported(path) if name.startswith("trajsoup.")} & set(LAYERS)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_its_own_layer_and_those_above(path):
+    layer = layer_of(path)
+    if layer is None:
+        return
+    assert layer in LAYERS, f"{name_of(path)} belongs to no layer"
+    allowed = set(LAYERS[: LAYERS.index(layer) + 1])
+    assert layers_imported(path) <= allowed
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) == "core"], ids=name_of)
+def test_core_is_pure_mathematics(path):
+    tops = {name.split(".")[0] for name in imported(path)}
+    assert tops <= sys.stdlib_module_names | {"numpy", "scipy", "trajsoup"}
+    assert not tops & {"os", "pathlib", "io", "time", "datetime", "random", "subprocess", "socket", "tempfile"}
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) != "lm"], ids=name_of)
+def test_training_libraries_stay_in_the_language_model_layer(path):
+    assert not {name.split(".")[0] for name in imported(path)} & TRAINING
+
+
+def test_the_reading_of_imports_sees_what_it_must():
+    blend = ROOT / "engine" / "blend.py"
+    assert {"core", "store", "engine", "errors"} == layers_imported(blend)
+    assert "numba" in {name.split(".")[0] for name in imported(ROOT / "engine" / "kernels.py")}  # inside a function
+
+
+BLOCKED = """
+import sys
+for name in {blocked!r}:
+    sys.modules[name] = None  # importing it now fails
+import trajsoup
+import trajsoup.core.soup
+import trajsoup.engine.blend
+import trajsoup.engine.sinks
+import trajsoup.store.checkpoint
+import trajsoup.store.publish
+import trajsoup.cli
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
+def test_the_merge_path_imports_without_torch_transformers_and_numba():
+    done = run(BLOCKED.format(blocked=[*sorted(TRAINING), "numba", "llvmlite", "scipy"]))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_merge_path_loads_nothing_heavy():
+    done = run(BLOCKED.format(blocked=[]) + "print(*sorted(m for m in sys.modules if '.' not in m))")
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stdout.split()) & (TRAINING | {"numba", "llvmlite", "scipy"})
+
+
+def test_without_numba_the_kernels_are_numpys_and_a_blend_works(tmp_path):
+    code = BLOCKED.format(blocked=["numba", "llvmlite", "torch", "safetensors"]) + (
+        "import json, struct\n"
+        "from pathlib import Path\n"
+        "from trajsoup.core.soup import Row\n"
+        "from trajsoup.engine.blend import blend\n"
+        "from trajsoup.engine.kernels import accelerated\n"
+        "from trajsoup.engine.layout import make_layout\n"
+        "from trajsoup.engine.sinks import MemorySink\n"
+        "from trajsoup.store.checkpoint import open_checkpoint\n"
+        "assert not accelerated()\n"
+        "found = {}\n"
+        "for key, number in (('a', 1.0), ('b', 2.0)):\n"
+        "    raw = json.dumps({'w': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}}).encode()\n"
+        "    path = Path(sys.argv[1], key + '.safetensors')\n"
+        "    path.write_bytes(struct.pack('<Q', len(raw)) + raw + struct.pack('<f', number))\n"
+        "    found[key] = open_checkpoint(path)\n"
+        "layout = make_layout(found['a'])\n"
+        "sink = MemorySink(layout)\n"
+        "blend(found, [Row(name='soup', weights={'a': 0.5, 'b': 0.5})], [sink], layout=layout)\n"
+        "print(sink.tensors()['w'][0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "1.5\n", done.stderr
