@@ -136,15 +136,6 @@ def rewind_metrics(folder: Path, *, tokens: int) -> None:
         temporary.replace(path)
 
 
-def last_metrics(folder: Path) -> dict[str, Any] | None:
-    """The newest whole line of metrics.jsonl."""
-    with contextlib.suppress(OSError):
-        for line in reversed((folder / METRICS).read_text(encoding="utf-8").splitlines()):
-            if _tokens_of(line) is not None:
-                return json.loads(line)
-    return None
-
-
 def _tokens_of(line: str) -> int | None:
     try:
         return int(json.loads(line)["tokens"])

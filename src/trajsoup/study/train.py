@@ -222,7 +222,8 @@ def _stop(handles: Sequence[subprocess.Popen[bytes]]) -> None:
         try:
             handle.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(handle.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(handle.pid, signal.SIGKILL)
             handle.wait()
 
 
