@@ -75,3 +75,11 @@ class CorpusError(TrajsoupError):
 
 class ScoreError(TrajsoupError):
     """A model cannot be scored, or scores cannot be compared."""
+
+
+class StoreError(TrajsoupError):
+    """An object store does not answer, or refuses."""
+
+
+class ExecutorError(TrajsoupError):
+    """A task failed more often than it may, or the machines that should run it are gone."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
+from trajsoup.store.remote import place
 
 
 def doctor(
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR", help="Run folders, or one study file.", show_default=False)
+        list[str], typer.Argument(metavar="RUN_DIR", help="Run folders, or one study file.", show_default=False)
     ],
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
@@ -25,7 +25,8 @@ def doctor(
     from trajsoup.study.branches import read_branches
     from trajsoup.study.doctor import examine, pass_bytes
 
-    study = read_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+    fork = None if fork_point is None else place(fork_point)
+    study = read_branches([place(text) for text in inputs], fork_point=fork, tokens_per_step=tokens_per_step)
     with progress_bar("reading", pass_bytes(study)) as progress:
         result = examine(study, progress=progress)
     if as_json:

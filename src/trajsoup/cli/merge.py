@@ -14,6 +14,7 @@ from trajsoup.core.coefficients import Coefficients
 from trajsoup.core.pool import RankBy
 from trajsoup.core.selection import Select
 from trajsoup.core.soup import Strategy
+from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
     from trajsoup.study.merge import SoupPlan
@@ -27,12 +28,14 @@ def merge(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient.",
+            help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient. Folders and "
+            "checkpoints may be URLs (s3://, gs://, hf://).",
             show_default=False,
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder to make. It must not exist.", show_default=False)
+        str | None,
+        typer.Option("--output", "-o", help="The folder or URL to make. It must not exist.", show_default=False),
     ] = None,
     k: Annotated[int | None, typer.Option(help="Checkpoints per branch.", min=1, show_default=False)] = None,
     strategy: Annotated[Strategy, typer.Option(help="A merging scope of the paper.")] = Strategy.TRAJECTORY_SOUP,
@@ -67,7 +70,7 @@ def merge(
         typer.Option(help="Write shards of at most this size (5GB); default: as the input.", show_default=False),
     ] = None,
     exact_from: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Checkpoint to copy integer tensors from, if they differ.", metavar="CKPT", show_default=False
         ),
@@ -105,11 +108,11 @@ def merge(
         normalize=normalize,
         dtype=dtype,
         shard_bytes=None if shard_size is None else _quantity(shard_size, "--shard-size", _BYTES),
-        exact_from=None if exact_from is None else str(exact_from),
+        exact_from=exact_from,
     )
     if dry_run:
         if output is not None:
-            require_output(plan, output)
+            require_output(plan, place(output))
         _show_plan(plan, output, as_json=as_json)
         return
     assert output is not None
@@ -117,7 +120,7 @@ def merge(
         _show_screen(plan)
         show_notes(plan.notes)
     with progress_bar("blending", plan.read_bytes) as progress:
-        provenance = make_soup(plan, output, digest=not no_hash, progress=progress)
+        provenance = make_soup(plan, place(output), digest=not no_hash, progress=progress)
     if as_json:
         show_json({"output": output, **provenance.record()})
         return
@@ -129,7 +132,7 @@ def _plan(
     inputs: list[str],
     choice: object,
     *,
-    fork_point: Path | None,
+    fork_point: str | None,
     tokens_per_step: int | None,
     normalize: bool,
     dtype: str | None,
@@ -145,19 +148,19 @@ def _plan(
     if explicit and len(explicit) < len(inputs):
         raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
     yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
+    template = None if fork_point is None else place(fork_point)
     if explicit:
         row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
     elif yaml_file is not None and is_soup_file(yaml_file):
         row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
-        fork_point = fork_point or own_fork_point
+        template = template or own_fork_point
     else:
-        paths = [Path(path) for path in inputs]
-        study = read_branches(paths, fork_point=fork_point, tokens_per_step=tokens_per_step)
+        study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
         return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
-    return plan_row(row, fork_point=fork_point, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+    return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
 
 
-def _show_plan(plan: SoupPlan, output: Path | None, *, as_json: bool) -> None:
+def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     from trajsoup.engine.workers import BUFFER_BYTES
     from trajsoup.study.merge import read_rate
 

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.store.remote import place
 
-RunDirs = Annotated[list[Path], typer.Argument(metavar="RUN_DIR", help="One folder per run.", show_default=False)]
+RunDirs = Annotated[list[str], typer.Argument(metavar="RUN_DIR", help="One folder or URL per run.", show_default=False)]
 ForkPoint = Annotated[
-    Path | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
+    str | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
 ]
 TokensPerStep = Annotated[
     int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
@@ -33,7 +34,9 @@ def scan(
 
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists: pass --overwrite to replace it, or choose another --output")
-    study = scan_branches(run_dirs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+    study = scan_branches(
+        run_dirs, fork_point=None if fork_point is None else place(fork_point), tokens_per_step=tokens_per_step
+    )
     save_branches(study, output)
     if as_json:
         show_json(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json
 from trajsoup.cli.scan import Json
+from trajsoup.store.remote import place
 
 
 def verify(
-    soup: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that merge made.", show_default=False)],
+    soup: Annotated[str, typer.Argument(metavar="OUT", help="A folder or URL that merge made.", show_default=False)],
     full: Annotated[bool, typer.Option("--full", help="Recompute every value and re-hash the ingredients.")] = False,
     seed: Annotated[int, typer.Option(help="Chooses which values are sampled.")] = 0,
     relocate: Annotated[
@@ -29,9 +29,9 @@ def verify(
     moves = {old: new for old, _, new in (move.partition("=") for move in relocate or [])}
     if not all(moves.values()):
         raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
-    total = read_bytes(soup, full=full)
+    total = read_bytes(place(soup), full=full)
     with progress_bar("verifying", total) as progress:
-        result = verify_soup(soup, full=full, seed=seed, relocate=moves, progress=progress)
+        result = verify_soup(place(soup), full=full, seed=seed, relocate=moves, progress=progress)
     if as_json:
         show_json({"soup": soup, "ok": True, **asdict(result)})
         return

@@ -9,7 +9,6 @@ ingredients adds to it. The result does not depend on threads, blocks, I/O path 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.errors import BlendError, MismatchError, NonfiniteError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
 from trajsoup.store.source import aligned_buffer
 
@@ -194,7 +194,10 @@ def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> 
     return position == [[header.file_bytes for header in checkpoint.headers] for checkpoint in checkpoints]
 
 
-def _lead(path: Path) -> bytes:
+def _lead(path: Place) -> bytes:
+    if isinstance(path, RemotePath):
+        start = path.read_range(0, 8)
+        return path.read_range(0, 8 + int.from_bytes(start, "little"))
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         file.seek(0)

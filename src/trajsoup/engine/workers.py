@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,16 @@ from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Span, blocks
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.remote import RemotePath
 from trajsoup.store.safetensors import ITEM_BYTES
-from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, Source, aligned_buffer, is_warm
+from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, RemoteSource, Source, aligned_buffer, is_warm, open_source
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
 DIRECT_WORKERS = 8  # requests in flight that keep a disk busy
+REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
+REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
+REMOTE_REQUESTS = 64  # at most, all workers together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +93,18 @@ class Workers:
         self.checkpoints, self.grain = checkpoints, grain
         paths = [path for checkpoint in checkpoints for path in checkpoint.files]
         self.direct = not is_warm(paths) if options.direct is None else options.direct
+        self.remote = any(isinstance(path, RemotePath) for path in paths)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
+        if self.remote:
+            self.count = options.workers or max(REMOTE_WORKERS, cores)
         share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
-        wanted = min(options.block_bytes or (DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES), share)
+        usual = REMOTE_BLOCK_BYTES if self.remote else DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES
+        wanted = min(options.block_bytes or usual, share)
         self.block_bytes = max(wanted - wanted % grain, grain)
         self._digests: Sequence[Sequence[OrderedDigest]] = ()
-        self._sources: list[list[Source]] = []
+        self._sources: list[list[Source | RemoteSource]] = []
+        self._requests: ThreadPoolExecutor | None = None
         self._cancel: Callable[[], None] = lambda: None
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -116,8 +126,11 @@ class Workers:
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
         with contextlib.ExitStack() as stack:
             for checkpoint in self.checkpoints:
-                opened = [stack.enter_context(Source(path, direct=self.direct)) for path in checkpoint.files]
+                opened = [stack.enter_context(open_source(path, direct=self.direct)) for path in checkpoint.files]
                 self._sources.append(opened)
+            if self.remote:
+                together = min(self.count * len(self.checkpoints), REMOTE_REQUESTS)
+                self._requests = stack.enter_context(ThreadPoolExecutor(together))
             work = (queue, start, progress)
             threads = [threading.Thread(target=self._worker, args=work, daemon=True) for _ in range(self.count)]
             try:
@@ -166,11 +179,18 @@ class Workers:
     def _read(self, number: int, block: Span, buffer: memoryview, stride: int) -> Slices:
         item = ITEM_BYTES[block.dtype]
         nbytes = block.items * item
+        views = [buffer[m * stride : (m + 1) * stride] for m in range(len(block.inputs))]
+
+        def read(m: int) -> int:
+            file, offset = block.inputs[m]
+            return self._sources[m][file].read(views[m], offset=offset, nbytes=nbytes, item_bytes=item)
+
+        members = range(len(views))
+        arriving = map(read, members) if self._requests is None else self._requests.map(read, members)
         shifts: list[int] = []
-        for m, (file, offset) in enumerate(block.inputs):
-            view = buffer[m * stride : (m + 1) * stride]
-            shift = self._sources[m][file].read(view, offset=offset, nbytes=nbytes, item_bytes=item)
+        for m, shift in enumerate(arriving):
             if self._digests:
-                self._digests[m][file].update(offset, view[shift : shift + nbytes])
+                file, offset = block.inputs[m]
+                self._digests[m][file].update(offset, views[m][shift : shift + nbytes])
             shifts.append(shift)
         return Slices(number, block, buffer, stride, tuple(shifts))

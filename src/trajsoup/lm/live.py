@@ -24,6 +24,7 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same
+from trajsoup.store.remote import RemotePath
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +79,10 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    if isinstance(checkpoint.folder, RemotePath):
+        raise CheckpointError(
+            f"{checkpoint.folder} is in an object store, and a live model is built from a local folder: merge it to one"
+        )
     if not (checkpoint.folder / "config.json").is_file():
         raise CheckpointError(
             f"{checkpoint.folder} has no config.json, so no model can be made of its weights: copy the fork point's"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from trajsoup.errors import CheckpointError, MismatchError
+from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.safetensors import EXACT, FLOATS, Header, Tensor, read_header
 
 INDEX = "model.safetensors.index.json"
@@ -22,6 +25,8 @@ NOT_SIDE_FILES = frozenset(
 )
 NOT_MODEL_FOLDERS = (".", "checkpoint-", "global_step", "runs", "logs")
 VOLATILE = frozenset({"transformers_version", "_name_or_path", "use_cache", "torch_dtype", "dtype", "_commit_hash"})
+HEADER_REQUESTS = 16  # at once, to an object store
+_SHARD = re.compile(r"-of-(?P<count>\d+)\.safetensors$")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json")
 
 
@@ -29,10 +34,10 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.tx
 class Checkpoint:
     """Weight files in order, their headers, and the folder that holds the side files."""
 
-    path: Path  # as the user knows it: a folder or a file
-    files: tuple[Path, ...]
+    path: Place  # as the user knows it: a folder or a file
+    files: tuple[Place, ...]
     headers: tuple[Header, ...]
-    folder: Path
+    folder: Place
 
     @cached_property
     def tensors(self) -> Mapping[str, tuple[int, Tensor]]:
@@ -64,17 +69,17 @@ class Checkpoint:
     def side_files(self) -> tuple[Path, ...]:
         """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence."""
         found: list[Path] = []
-        for parent, folders, names in os.walk(self.folder):
+        for parent, folders, names in _walk(self.folder):
             if self.path != self.folder:
                 folders.clear()  # a lone file: what lies deeper belongs to others
-            folders[:] = sorted(name for name in folders if _travels(Path(parent, name)))
-            found += [Path(parent, name).relative_to(self.folder) for name in sorted(names) if _is_side_file(name)]
+            folders[:] = sorted(name for name in folders if _travels(parent / name))
+            found += [_below(parent / name, self.folder) for name in sorted(names) if _is_side_file(name)]
         return tuple(found)
 
 
-def open_checkpoint(path: Path | str) -> Checkpoint:
-    """Open a checkpoint folder or file and check every header. Reads no weight."""
-    path = Path(path)
+def open_checkpoint(path: Place | str) -> Checkpoint:
+    """Open a checkpoint folder or file, here or in an object store, and check every header. Reads no weight."""
+    path = place(path)
     if path.is_file():
         if path.suffix != ".safetensors":
             raise CheckpointError(f"{path} is not a safetensors file: {_convert(path.name)}")
@@ -83,7 +88,7 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
         files, folder = _weight_files(path), path
     else:
         raise CheckpointError(f"there is no checkpoint at {path}: check the path")
-    checkpoint = Checkpoint(path, files, tuple(read_header(file) for file in files), folder)
+    checkpoint = Checkpoint(path, files, _headers(files), folder)
     if not checkpoint.tensors:
         raise CheckpointError(f"{path} holds no tensor: save the checkpoint again")
     _require_averageable(checkpoint)
@@ -92,12 +97,12 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     return checkpoint
 
 
-def is_checkpoint(path: Path) -> bool:
+def is_checkpoint(path: Place) -> bool:
     """Whether a folder holds weights of its own."""
     return path.is_dir() and ((path / INDEX).is_file() or any(path.glob("*.safetensors")))
 
 
-def load_json(path: Path) -> dict[str, Any]:
+def load_json(path: Place) -> dict[str, Any]:
     """Read a JSON object."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -131,7 +136,26 @@ def require_same(first: Checkpoint, other: Checkpoint) -> None:
             raise _mismatch(first, other, f"{file} differs")
 
 
-def _weight_files(folder: Path) -> tuple[Path, ...]:
+def _headers(files: Sequence[Place]) -> tuple[Header, ...]:
+    if len(files) > 1 and isinstance(files[0], RemotePath):  # each is a round trip or two
+        with ThreadPoolExecutor(HEADER_REQUESTS) as pool:
+            return tuple(pool.map(read_header, files))
+    return tuple(read_header(file) for file in files)
+
+
+def _walk(folder: Place) -> Iterator[tuple[Place, list[str], list[str]]]:
+    if isinstance(folder, RemotePath):
+        yield from folder.walk()
+        return
+    for parent, folders, names in os.walk(folder):
+        yield Path(parent), folders, names
+
+
+def _below(path: Place, folder: Place) -> Path:
+    return Path(str(path)[len(str(folder)) + 1 :]) if isinstance(path, RemotePath) else path.relative_to(str(folder))
+
+
+def _weight_files(folder: Place) -> tuple[Place, ...]:
     index = folder / INDEX
     found = sorted(folder.glob("*.safetensors"))
     if index.is_file():
@@ -153,10 +177,23 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
         raise CheckpointError(
             f"{folder} holds {len(found)} safetensors files and no {INDEX}: name one file, or add the index"
         )
+    _require_all_shards(folder, found)
     return tuple(found)
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def _require_all_shards(folder: Place, found: Sequence[Place]) -> None:
+    """Without an index the names must tell: model-00001-of-00003 has two brothers."""
+    named = [match for file in found if (match := _SHARD.search(file.name))]
+    for match in named:
+        have = sum(other["count"] == match["count"] for other in named)
+        if have < int(match["count"]):
+            raise CheckpointError(
+                f"{folder} holds {have} of {int(match['count'])} shards and no {INDEX}: it is incomplete; copy or save "
+                "the checkpoint again"
+            )
+
+
+def _weight_map(index: Place) -> dict[str, str]:
     weight_map = load_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
         raise CheckpointError(f"{index} has no weight_map of strings: save the checkpoint again")
@@ -221,7 +258,7 @@ def _convert(name: str) -> str:
     )
 
 
-def _travels(folder: Path) -> bool:
+def _travels(folder: Place) -> bool:
     return not folder.name.startswith(NOT_MODEL_FOLDERS) and not is_checkpoint(folder)
 
 

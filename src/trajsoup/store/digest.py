@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from pathlib import Path
+
+from trajsoup.store.remote import Place
 
 
-def sha256_file(path: Path) -> str:
+def sha256_file(path: Place) -> str:
     """Hash one file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -48,7 +49,7 @@ class OrderedDigest:
         return self._hash.hexdigest()
 
 
-def sample_digest(path: Path, *, samples: int = 8, sample_bytes: int = 4096) -> str:
+def sample_digest(path: Place, *, samples: int = 8, sample_bytes: int = 4096) -> str:
     """Hash the size and a few samples of a file: different digests prove different files, in no time."""
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())

@@ -15,6 +15,7 @@ from trajsoup.core.soup import Row
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.remote import Place, RemotePath
 
 FORMAT = 1
 
@@ -52,7 +53,9 @@ class Identities:
         if self._changed:
             write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
 
-    def _file(self, file: Path) -> str:
+    def _file(self, file: Place) -> str:
+        if isinstance(file, RemotePath):  # a store has no inode to tell an untouched object by
+            return sha256_file(file)
         stat = file.stat()
         state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
         name = str(file.resolve())

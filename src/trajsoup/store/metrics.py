@@ -12,11 +12,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import load_json
+from trajsoup.store.remote import Place
 
 NAMES = {
     "checkpoint": ("checkpoint", "path", "name"),
@@ -41,7 +41,7 @@ class Point:
     accuracy: float | None = None  # mean over all columns of validation accuracy
 
 
-def read_trainer_state(path: Path) -> list[Point]:
+def read_trainer_state(path: Place) -> list[Point]:
     """Read the log of a Hugging Face Trainer. Its closing summary, whose train_loss is of the whole run, is left out."""
     state = load_json(path)
     history = state.get("log_history")
@@ -55,7 +55,7 @@ def read_trainer_state(path: Path) -> list[Point]:
     return [*points, _point({"step": state.get("global_step"), "tokens": tokens}, str(path))]
 
 
-def read_metrics(folder: Path) -> list[Point]:
+def read_metrics(folder: Place) -> list[Point]:
     """Read metrics.csv and metrics.jsonl of a run folder, whichever are there."""
     points: list[Point] = []
     table = folder / "metrics.csv"
@@ -67,7 +67,7 @@ def read_metrics(folder: Path) -> list[Point]:
     return points
 
 
-def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[Point]:
+def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Place) -> list[Point]:
     found: list[Point] = []
     for number, row in rows:
         point = _point(row, f"{path}, line {number}")
@@ -80,7 +80,7 @@ def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[P
     return found
 
 
-def _table_rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+def _table_rows(path: Place) -> Iterable[tuple[int, Mapping[str, Any]]]:
     rows = csv.DictReader(io.StringIO(_text(path)))
     try:
         for row in rows:
@@ -89,7 +89,7 @@ def _table_rows(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
         raise ScanError(f"{path}, line {rows.line_num}: is not CSV ({error}): mend or remove the line") from error
 
 
-def _json_lines(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
+def _json_lines(path: Place) -> Iterable[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -102,7 +102,7 @@ def _json_lines(path: Path) -> Iterable[tuple[int, Mapping[str, Any]]]:
         yield number, row
 
 
-def _text(path: Path) -> str:
+def _text(path: Place) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import INDEX, PICKLES, SINGLE, is_checkpoint
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
+from trajsoup.store.remote import Place, place
 
 DEPTH = 3  # folders below a run that are searched
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
@@ -26,7 +27,7 @@ _SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 class Saved:
     """One checkpoint of a run. None means that nobody wrote it down."""
 
-    path: Path
+    path: Place
     step: int | None = None
     tokens: int | None = None
     train_loss: float | None = None  # mean of the logged losses since the checkpoint before
@@ -38,14 +39,14 @@ class Saved:
 class Run:
     """A run folder and its checkpoints in the order they were saved."""
 
-    path: Path
+    path: Place
     checkpoints: tuple[Saved, ...]
     notes: tuple[str, ...] = ()
 
 
-def scan_run(path: Path | str, *, tokens_per_step: int | None = None) -> Run:
+def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     """Find every checkpoint of one run. `tokens_per_step` supplies the tokens where no log has them."""
-    path = Path(path)
+    path = place(path)
     found = _find(path)
     if not found:
         raise ScanError(f"{path} holds no checkpoint: {_why_none(path)}")
@@ -63,17 +64,17 @@ def scan_run(path: Path | str, *, tokens_per_step: int | None = None) -> Run:
     return Run(path=path, checkpoints=tuple(_scored(saved, points)), notes=tuple(notes))
 
 
-def _find(path: Path) -> list[Path]:
+def _find(path: Place) -> list[Place]:
     if path.is_file():
         return [path] if path.suffix == ".safetensors" else []
     if not path.is_dir():
         raise ScanError(f"there is no run at {path}: check the path")
-    found: list[Path] = []
+    found: list[Place] = []
     if (path / INDEX).is_file() or (path / SINGLE).is_file() or any(path.glob("*-of-*.safetensors")):
         found.append(path)
     else:
         found += sorted(path.glob("*.safetensors"))
-    level = [path]
+    level: list[Place] = [path]
     for _ in range(DEPTH):
         level = [child for parent in level for child in sorted(parent.iterdir()) if _may_hold(child)]
         here = [folder for folder in level if is_checkpoint(folder)]
@@ -83,9 +84,9 @@ def _find(path: Path) -> list[Path]:
     return found
 
 
-def _left_out(run: Path, found: Sequence[Path]) -> list[Path]:
+def _left_out(run: Place, found: Sequence[Place]) -> list[Place]:
     """Folders beside the found ones that are named like checkpoints but hold no weights this tool reads."""
-    places = sorted({p.parent for p in found if p.is_dir() and p != run})
+    places = sorted({p.parent for p in found if p.is_dir() and p != run}, key=str)
     return [
         c
         for place in places
@@ -94,7 +95,7 @@ def _left_out(run: Path, found: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _may_hold(folder: Path) -> bool:
+def _may_hold(folder: Place) -> bool:
     return folder.is_dir() and not folder.name.startswith(".")
 
 
@@ -112,13 +113,13 @@ def _tokens(name: str) -> int | None:
     return int(Fraction(match[1]) * _SCALE[match[2].lower()]) if match else None
 
 
-def _points(run: Path, checkpoints: Sequence[Path]) -> list[Point]:
+def _points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
     folder = run if run.is_dir() else run.parent
     states = [run / "trainer_state.json", *(p / "trainer_state.json" for p in checkpoints)]
     points = [point for state in states if state.is_file() for point in read_trainer_state(state)]
     inner = {p.parent for p in checkpoints} - {folder} if run.is_dir() else set()
-    for place in (folder, *sorted(inner)):
-        points += read_metrics(place)
+    for where in (folder, *sorted(inner)):
+        points += read_metrics(where)
     return list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
 
 
@@ -162,7 +163,7 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
     return result
 
 
-def _require_positions(run: Path, saved: Sequence[Saved]) -> None:
+def _require_positions(run: Place, saved: Sequence[Saved]) -> None:
     lost = [s.path.name for s in saved if s.step is None and s.tokens is None]
     if lost:
         raise ScanError(
@@ -171,8 +172,8 @@ def _require_positions(run: Path, saved: Sequence[Saved]) -> None:
         )
 
 
-def _refuse_duplicates(run: Path, saved: Sequence[Saved]) -> None:
-    seen: dict[int, Path] = {}
+def _refuse_duplicates(run: Place, saved: Sequence[Saved]) -> None:
+    seen: dict[int, Place] = {}
     for s in saved:
         position = s.step if s.step is not None else s.tokens
         if position is None:
@@ -185,7 +186,7 @@ def _refuse_duplicates(run: Path, saved: Sequence[Saved]) -> None:
         seen[position] = s.path
 
 
-def _why_none(path: Path) -> str:
+def _why_none(path: Place) -> str:
     pickles = [p for p in sorted(path.rglob("*")) if p.name.endswith(PICKLES)][:1] if path.is_dir() else []
     if pickles:
         return (

@@ -14,11 +14,12 @@ import operator
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from trajsoup.errors import CheckpointError
+from trajsoup.store.remote import Place, RemotePath
 
+FIRST_BYTES = 256 << 10  # of a remote file: nearly every header fits
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
 ITEM_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1,
@@ -48,8 +49,10 @@ class Header:
     file_bytes: int = 0
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Place) -> Header:
     """Read and check the header of a safetensors file. Refuses whatever could make a later read go wrong."""
+    if isinstance(path, RemotePath):
+        return _read_remote_header(path)
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -66,7 +69,20 @@ def read_header(path: Path) -> Header:
     return parse_header(raw, path=path, file_bytes=size)
 
 
-def parse_header(raw: bytes, *, path: Path, file_bytes: int) -> Header:
+def _read_remote_header(path: RemotePath) -> Header:
+    """One request for most headers, two for long ones."""
+    size = path.stat().st_size
+    start = path.read_range(0, min(size, FIRST_BYTES))
+    if len(start) < 8:
+        raise _damaged(path, f"it has {size} bytes, too few for a safetensors file")
+    (length,) = struct.unpack("<Q", start[:8])
+    if length > min(MAX_HEADER_BYTES, size - 8):
+        raise _damaged(path, f"its header claims {length:,} bytes in a file of {size:,}")
+    raw = start[8 : 8 + length] + path.read_range(len(start), max(8 + length, len(start)))
+    return parse_header(raw, path=path, file_bytes=size)
+
+
+def parse_header(raw: bytes, *, path: Place, file_bytes: int) -> Header:
     """Turn header bytes into a `Header`, checking every offset against the file's size."""
     try:
         text = raw.decode("utf-8")
@@ -120,7 +136,7 @@ def build_header(
     return struct.pack("<Q", len(raw)) + raw, header
 
 
-def _tensor(name: str, entry: Any, data_offset: int, path: Path) -> Tensor:
+def _tensor(name: str, entry: Any, data_offset: int, path: Place) -> Tensor:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (TypeError, KeyError, ValueError) as error:
@@ -159,5 +175,5 @@ def _natural(digits: str) -> int:
     return int(digits)
 
 
-def _damaged(path: Path, what: str) -> CheckpointError:
+def _damaged(path: Place, what: str) -> CheckpointError:
     return CheckpointError(f"{path} is damaged: {what}. Copy or save it again")

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from trajsoup.errors import CheckpointError
+from trajsoup.store.remote import Place, RemotePath
 
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
@@ -95,10 +96,41 @@ class Source:
         self.close()
 
 
-def is_warm(paths: Sequence[Path]) -> bool:
+class RemoteSource:
+    """One object of a store, read by ranges. `read` may be called from many threads."""
+
+    def __init__(self, path: RemotePath) -> None:
+        self.path = path
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the bytes at `offset`, which then start at 0."""
+        try:
+            buffer[:nbytes] = self.path.read_range(offset, offset + nbytes)
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{self.path} disappeared while it was read: is something pruning it?") from error
+        return 0
+
+    def __enter__(self) -> RemoteSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Connections belong to the store's client."""
+
+
+def open_source(path: Place, *, direct: bool = False) -> Source | RemoteSource:
+    """Open a file or an object. `direct` concerns files only."""
+    return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct)
+
+
+def is_warm(paths: Sequence[Place]) -> bool:
     """Whether the page cache holds nearly all of these files (or cannot say, where direct reads are no option)."""
     shares: list[float] = []
     for path in paths:
+        if isinstance(path, RemotePath):
+            shares.append(1.0)
+            continue
         with Source(path) as source:
             share = source.resident()
             shares.append(1.0 if share is None else share)

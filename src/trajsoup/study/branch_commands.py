@@ -117,6 +117,6 @@ def _latest_checkpoint(folder: Path) -> Path | None:
     if not folder.is_dir():
         return None
     try:
-        return scan_run(folder).checkpoints[-1].path
+        return Path(str(scan_run(folder).checkpoints[-1].path))
     except ScanError:
         return None

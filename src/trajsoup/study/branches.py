@@ -18,6 +18,7 @@ from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.screening import TOLERANCE
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.remote import Place, RemotePath, absolute, is_url, place
 from trajsoup.store.runs import Run, Saved, scan_run
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
@@ -34,7 +35,7 @@ class Branch:
     """One run under its name in the study."""
 
     name: str
-    path: Path
+    path: Place
     checkpoints: tuple[Saved, ...]
 
 
@@ -43,7 +44,7 @@ class Branches:
     """All runs that share a fork point."""
 
     branches: tuple[Branch, ...]
-    fork_point: Path | None = None
+    fork_point: Place | None = None
     baseline: str = ""  # name of the branch that the screen compares with
     tolerance: float = TOLERANCE
     notes: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class Branches:
     def _candidate(self, branch: str, saved: Saved) -> Candidate:
         position = saved.tokens if self.in_tokens else saved.step
         return Candidate(
-            key=os.path.abspath(saved.path),
+            key=absolute(saved.path),
             branch=branch,
             tokens=position or 0,
             train_loss=saved.train_loss,
@@ -73,11 +74,11 @@ class Branches:
 
 
 def scan_branches(
-    paths: Sequence[Path | str], *, fork_point: Path | None = None, tokens_per_step: int | None = None
+    paths: Sequence[Place | str], *, fork_point: Place | None = None, tokens_per_step: int | None = None
 ) -> Branches:
     """Scan run folders into a study. The first run is the baseline."""
-    seen: dict[Path, Path] = {}
-    for path in map(Path, paths):
+    seen: dict[Place, Place] = {}
+    for path in map(place, paths):
         if path.resolve() in seen:
             raise StudyError(f"{path} is given twice: name each run once")
         seen[path.resolve()] = path
@@ -98,11 +99,11 @@ def scan_branches(
 
 
 def read_branches(
-    inputs: Sequence[Path], *, fork_point: Path | None = None, tokens_per_step: int | None = None
+    inputs: Sequence[Place], *, fork_point: Place | None = None, tokens_per_step: int | None = None
 ) -> Branches:
     """What a command was given: one study file, or run folders to scan."""
     if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
-        study = load_branches(inputs[0])
+        study = load_branches(_local_file(inputs[0]))
         return replace(study, fork_point=fork_point or study.fork_point)
     return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
 
@@ -141,7 +142,7 @@ def save_branches(study: Branches, path: Path) -> None:
         )
         for s in branch.checkpoints:
             values = {
-                "path": _relative(s.path, Path(os.path.abspath(branch.path))),
+                "path": _relative(s.path, place(absolute(branch.path))),
                 "step": s.step,
                 "tokens": s.tokens,
                 "train_loss": s.train_loss,
@@ -153,7 +154,7 @@ def save_branches(study: Branches, path: Path) -> None:
     write_atomic(path, "".join(lines))
 
 
-def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
+def _branch(name: str, entry: Any, base: Place, where: str) -> Branch:
     check_keys(entry, ("path", "checkpoints"), where=f"{where}: branch {name!r}")
     path = _below(base, entry.get("path", "."))
     listed = entry.get("checkpoints")
@@ -163,15 +164,15 @@ def _branch(name: str, entry: Any, base: Path, where: str) -> Branch:
     saved: list[Saved] = []
     for number, item in enumerate(listed, start=1):
         check_keys(item, fields, where=f"{where}: branch {name!r}, checkpoint {number}")
-        place = f"{where}: branch {name!r}, checkpoint {number}"
+        here = f"{where}: branch {name!r}, checkpoint {number}"
         if "path" not in item:
-            raise StudyError(f"{place}: has no path")
-        numbers = {field: _number(item.get(field), f"{place}: {field}") for field in fields[3:]}
+            raise StudyError(f"{here}: has no path")
+        numbers = {field: _number(item.get(field), f"{here}: {field}") for field in fields[3:]}
         saved.append(
             Saved(
                 path=_below(path, item["path"]),
-                step=_whole(item.get("step"), f"{place}: step"),
-                tokens=_whole(item.get("tokens"), f"{place}: tokens"),
+                step=_whole(item.get("step"), f"{here}: step"),
+                tokens=_whole(item.get("tokens"), f"{here}: tokens"),
                 **numbers,
             )
         )
@@ -223,22 +224,34 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
     return replace(study, notes=tuple(notes))
 
 
-def _names(paths: Iterable[Path]) -> list[str]:
+def _names(paths: Iterable[Place]) -> list[str]:
     """Folder names, with as much of the path before them as it takes to tell them apart."""
-    absolute = [Path(os.path.abspath(path)) for path in paths]
-    for depth in range(1, max(len(path.parts) for path in absolute) + 1):
-        names = ["/".join(path.parts[-depth:]) for path in absolute]
+    parts = [absolute(path).split("/") for path in paths]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):
             return names
     raise StudyError("the same run is given twice: name each run once")
 
 
-def _relative(path: Path, base: Path) -> str:
+def _relative(path: Place, base: Place) -> str:
+    if isinstance(path, RemotePath) or isinstance(base, RemotePath):
+        return absolute(path).removeprefix(f"{base}/")
     return os.path.relpath(os.path.abspath(path), base)  # a link stays a link: its target may have another name
 
 
-def _below(base: Path, text: Any) -> Path:
-    return Path(os.path.normpath(base / str(text)))
+def _below(base: Place, text: Any) -> Place:
+    if is_url(text):
+        return place(str(text))
+    return base / str(text) if isinstance(base, RemotePath) else Path(os.path.normpath(base / str(text)))
+
+
+def _local_file(path: Place) -> Path:
+    if isinstance(path, RemotePath):
+        raise StudyError(
+            f"{path}: a study file is read from this machine; copy it here (its checkpoints may stay there)"
+        )
+    return path
 
 
 def _dump(data: Any) -> str:

@@ -5,10 +5,8 @@ Branches -> open and compare signatures -> one Gram pass -> judgements in words
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, ScreenError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
+from trajsoup.store.remote import absolute
 from trajsoup.study.branches import Branch, Branches
 
 MATRICES = "matrices"
@@ -61,7 +60,7 @@ def examine(
 ) -> Examination:
     """Read every checkpoint once and judge each branch. Damage is reported, not raised."""
     checkpoints, problems = _open(study)
-    fork = None if study.fork_point is None else os.path.abspath(study.fork_point)
+    fork = None if study.fork_point is None else absolute(study.fork_point)
     _require_fork_point(fork, problems)
     matrix = gram(
         checkpoints,
@@ -93,9 +92,9 @@ def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
     opened: dict[str, Checkpoint] = {}
     problems: dict[str, str] = {}
     for path in paths:
-        key = os.path.abspath(path)
+        key = absolute(path)
         try:
-            checkpoint = open_checkpoint(Path(key))
+            checkpoint = open_checkpoint(key)
             if opened:
                 require_same(next(iter(opened.values())), checkpoint)
             opened[key] = checkpoint
@@ -118,7 +117,7 @@ def _baseline(study: Branches, problems: Mapping[str, str]) -> Branch:
 
 
 def _usable(branch: Branch, problems: Mapping[str, str]) -> list[str]:
-    return [key for s in branch.checkpoints if (key := os.path.abspath(s.path)) not in problems]
+    return [key for s in branch.checkpoints if (key := absolute(s.path)) not in problems]
 
 
 def _branch(
@@ -130,7 +129,7 @@ def _branch(
     verdict: Verdict | None,
     reference: str,
 ) -> Examined:
-    keys = [os.path.abspath(s.path) for s in branch.checkpoints]
+    keys = [absolute(s.path) for s in branch.checkpoints]
     usable = _usable(branch, problems)
     reasons: list[str] = [problems[key] for key in keys if key in problems]
     reasons += [f"{key} is a copy of {copies[key]}: leave one of them out" for key in keys if key in copies]

@@ -7,9 +7,10 @@ The plan is everything that can be known and refused before a weight is read.
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +19,21 @@ from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, make_layout
+from trajsoup.engine.object_sink import ObjectSink
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
-from trajsoup.errors import BlendError
-from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
+from trajsoup.errors import BlendError, OutputError
+from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, require_same
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.publish import publishing, require_free
-from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, Source, aligned_buffer, is_warm
+from trajsoup.store.remote import Place, RemotePath, absolute, place
+from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, aligned_buffer, is_warm, open_source
+from trajsoup.store.upload import require_absent, uploading
 from trajsoup.study.branches import Branches
 from trajsoup.study.choice import Choice, choose
-from trajsoup.study.provenance import Ingredient, Provenance, write_provenance
+from trajsoup.study.provenance import RECORD, Ingredient, Provenance, write_provenance
 
+OPEN_REQUESTS = 16
 DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
 
 
@@ -80,7 +85,7 @@ def plan_row(
     row: Row,
     *,
     candidates: Mapping[str, Candidate] | None = None,
-    fork_point: Path | None = None,
+    fork_point: Place | None = None,
     dtype: str | None = None,
     shard_bytes: int | None = None,
     exact_from: str | None = None,
@@ -90,14 +95,14 @@ def plan_row(
 ) -> SoupPlan:
     """Open and check the ingredients of an explicit row, whose keys are paths."""
     row.require_sum_one()
-    checkpoints = {key: open_checkpoint(key) for key in row.weights}
+    checkpoints = _open_all(row.weights)
     first = next(iter(checkpoints.values()))
     template = first if fork_point is None else open_checkpoint(fork_point)
     for checkpoint in checkpoints.values():
         if checkpoint is not template:
             require_same(template, checkpoint)
     _refuse_copies(checkpoints)
-    source = None if exact_from is None else os.path.abspath(exact_from)
+    source = None if exact_from is None else absolute(exact_from)
     if source is not None and source not in checkpoints:
         checkpoints[source] = open_checkpoint(source)
         require_same(template, checkpoints[source])
@@ -114,13 +119,22 @@ def plan_row(
     )
 
 
+def _open_all(keys: Iterable[str]) -> dict[str, Checkpoint]:
+    """Open every ingredient; those in a store at once, for each costs several round trips."""
+    keys = list(keys)
+    if not any(isinstance(place(key), RemotePath) for key in keys):
+        return {key: open_checkpoint(key) for key in keys}
+    with ThreadPoolExecutor(OPEN_REQUESTS) as pool:
+        return dict(zip(keys, pool.map(open_checkpoint, keys), strict=True))
+
+
 def explicit_row(weights: Mapping[str, float] | Sequence[tuple[str, float]], *, normalize: bool = False) -> Row:
     """A row from paths and weights as the user gave them; a path given twice is refused."""
     pairs = list(weights.items()) if isinstance(weights, Mapping) else list(weights)
     found: dict[str, float] = {}
     for path, weight in pairs:
-        key = os.path.abspath(path)
-        if key in found or any(os.path.realpath(key) == os.path.realpath(other) for other in found):
+        key = absolute(path)
+        if key in found or any(place(key).resolve() == place(other).resolve() for other in found):
             raise BlendError(f"{path} is given twice: name each ingredient once, with the weight it should have in all")
         found[key] = float(weight)
     row = Row(name="explicit", weights=found)
@@ -129,46 +143,66 @@ def explicit_row(weights: Mapping[str, float] | Sequence[tuple[str, float]], *, 
 
 def make_soup(
     plan: SoupPlan,
-    out: Path,
+    out: Place,
     *,
     digest: bool = True,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Provenance:
-    """Blend the plan into a new folder `out`, with all side files, soup.json and a model card."""
+    """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card."""
     require_output(plan, out)
-    with publishing(out, need_bytes=plan.layout.nbytes) as folder:
-        with FileSink(folder, plan.layout, digest=digest) as sink:
-            hashes = blend(
-                plan.checkpoints,
-                [plan.row],
-                [sink],
-                layout=plan.layout,
-                exact_from=plan.exact_from,
-                digest=digest,
-                options=options,
-                progress=progress,
-            )
-            files = sink.finish()
-        ingredients = [_ingredient(plan, key, hashes.get(key), digest=digest) for key in sorted(plan.checkpoints)]
-        provenance = Provenance(
-            row_name=plan.row.name,
-            uniform=plan.row.uniform,
-            ingredients=tuple(ingredients),
-            files=files,
+
+    def fill(sink: FileSink | ObjectSink, folder: Path) -> Provenance:
+        hashes = blend(
+            plan.checkpoints,
+            [plan.row],
+            [sink],
             layout=plan.layout,
-            template=plan.template,
-            choice=plan.choice,
-            verdicts=plan.verdicts,
             exact_from=plan.exact_from,
+            digest=digest,
+            options=options,
+            progress=progress,
         )
-        return write_provenance(provenance, folder)
+        return write_provenance(provenance_of(plan, hashes, sink.finish(), digest=digest), folder)
+
+    if isinstance(out, RemotePath):
+        with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
+            made = fill(ObjectSink(upload, plan.layout, digest=digest), Path(scratch))
+            upload.publish(Path(scratch), last=(INDEX, RECORD))
+            return made
+    with publishing(out, need_bytes=plan.layout.nbytes) as folder, FileSink(folder, plan.layout, digest=digest) as sink:
+        return fill(sink, folder)
 
 
-def require_output(plan: SoupPlan, out: Path) -> None:
+def provenance_of(
+    plan: SoupPlan, hashes: Mapping[str, tuple[str, ...]], files: Mapping[str, str], *, digest: bool = True
+) -> Provenance:
+    """What soup.json will say, given the sha256 of ingredients (those not in `hashes` are read again) and of `files`."""
+    ingredients = [_ingredient(plan, key, hashes.get(key), digest=digest) for key in sorted(plan.checkpoints)]
+    return Provenance(
+        row_name=plan.row.name,
+        uniform=plan.row.uniform,
+        ingredients=tuple(ingredients),
+        files=files,
+        layout=plan.layout,
+        template=plan.template,
+        choice=plan.choice,
+        verdicts=plan.verdicts,
+        exact_from=plan.exact_from,
+    )
+
+
+def require_output(plan: SoupPlan, out: Place) -> None:
     """Refuse an output that exists, overlaps an ingredient or the fork point, or does not fit the disk."""
-    inputs = [checkpoint.path for checkpoint in plan.checkpoints.values()]
-    require_free(out, need_bytes=plan.layout.nbytes, inputs=[*inputs, plan.template.path])
+    inputs = [*(checkpoint.path for checkpoint in plan.checkpoints.values()), plan.template.path]
+    if isinstance(out, RemotePath):
+        place_of_out = out.resolve()
+        for path in inputs:
+            if isinstance(path, RemotePath) and path.resolve() in (place_of_out, *place_of_out.parents):
+                raise OutputError(f"{out} lies inside the input {path}: choose an --output outside every input")
+        require_absent(out)
+        return
+    require_free(out, need_bytes=plan.layout.nbytes, inputs=[path for path in inputs if isinstance(path, Path)])
 
 
 def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool) -> Ingredient:
@@ -201,7 +235,7 @@ def read_rate(plan: SoupPlan, *, sample_bytes: int = 64 << 20) -> float:
     path = max((p for c in plan.checkpoints.values() for p in c.files), key=lambda p: p.stat().st_size)
     amount = min(sample_bytes, path.stat().st_size)
     buffer = aligned_buffer(DIRECT_READ_BYTES + 2 * PAGE)
-    with Source(path, direct=not is_warm([path])) as source:
+    with open_source(path, direct=not is_warm([path])) as source:
         begin = time.perf_counter()
         for offset in range(0, amount, DIRECT_READ_BYTES):
             source.read(buffer, offset=offset, nbytes=min(DIRECT_READ_BYTES, amount - offset))

@@ -22,6 +22,7 @@ from trajsoup.engine.layout import Layout
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.json_text import json_text
+from trajsoup.store.remote import Place, RemotePath
 from trajsoup.study.choice import Choice
 
 FORMAT = "trajsoup/soup/1"
@@ -81,7 +82,11 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
     for relative in provenance.template.side_files():
         target = folder / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(provenance.template.folder / relative, target)
+        source = provenance.template.folder / relative
+        if isinstance(source, RemotePath):
+            target.write_bytes(source.read_bytes())
+        else:
+            shutil.copyfile(source, target)
     _say_dtype(folder / "config.json", provenance)
     index = provenance.layout.index()
     if index is not None:
@@ -159,7 +164,7 @@ def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
     return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
 
 
-def _inherited(folder: Path) -> dict[str, Any]:
+def _inherited(folder: Place) -> dict[str, Any]:
     """Licence fields of the fork point's model card: they bind the soup too."""
     card = folder / "README.md"
     if not card.is_file():

@@ -145,8 +145,8 @@ def _score(
     progress(len(rows) - len(missing), len(rows))
     if missing:
         first = checkpoints[next(iter(next(iter(missing.values())).weights))]
-        require_same_tokenizer(corpus, model=first.folder)
         model = load_model(first, device=settings.device, dtype=settings.dtype)
+        require_same_tokenizer(corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)
         for row, alive in _stream(model, checkpoints, list(missing.values())):

@@ -4,7 +4,7 @@ fork_point: base              # optional: layout and side files come from here
 normalize: false              # optional: divide the weights by their sum
 ingredients:
   - {path: runs/a/checkpoint-100, weight: 0.5}
-  - {path: runs/b/checkpoint-100, weight: 0.5}      # no weights at all: a plain mean
+  - {path: s3://bucket/b/checkpoint-100, weight: 0.5}    # no weights at all: a plain mean
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trajsoup.core.soup import Row
 from trajsoup.errors import StudyError
+from trajsoup.store.remote import Place, is_url, place
 from trajsoup.study.merge import explicit_row
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
@@ -22,7 +23,7 @@ def is_soup_file(path: Path) -> bool:
     return "ingredients" in load_yaml(path)
 
 
-def load_soup_file(path: Path, *, normalize: bool = False) -> tuple[Row, Path | None]:
+def load_soup_file(path: Path, *, normalize: bool = False) -> tuple[Row, Place | None]:
     """Return the row and the fork point, if it names one. Paths are relative to the file."""
     data = load_yaml(path)
     check_keys(data, ("fork_point", "normalize", "ingredients"), where=str(path))
@@ -43,7 +44,11 @@ def load_soup_file(path: Path, *, normalize: bool = False) -> tuple[Row, Path | 
             f"{path}: {len(weighted)} of {len(items)} ingredients have a weight: give all of them one, or none"
         )
     share = 1 / len(items)
-    pairs = [(str(path.parent / str(item["path"])), float(item.get("weight", share))) for item in items]
+    pairs = [(str(_beside(path, item["path"])), float(item.get("weight", share))) for item in items]
     row = explicit_row(pairs, normalize=normalize or bool(data.get("normalize", False)))
-    fork_point = path.parent / str(data["fork_point"]) if data.get("fork_point") else None
+    fork_point = _beside(path, data["fork_point"]) if data.get("fork_point") else None
     return row, fork_point
+
+
+def _beside(path: Path, text: object) -> Place:
+    return place(str(text)) if is_url(text) else path.parent / str(text)

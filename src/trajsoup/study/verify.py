@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trajsoup.core.soup import Row
@@ -16,7 +14,9 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import VerifyError
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.remote import Place
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+from trajsoup.store.source import open_source
 from trajsoup.study.provenance import FORMAT, RECORD
 
 SAMPLE_ITEMS = 4096  # of every tensor
@@ -35,7 +35,7 @@ class Verification:
 
 
 def verify_soup(
-    path: Path,
+    path: Place,
     *,
     full: bool = False,
     seed: int = 0,
@@ -92,7 +92,7 @@ def verify_soup(
     )
 
 
-def read_bytes(path: Path, *, full: bool) -> int:
+def read_bytes(path: Place, *, full: bool) -> int:
     """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
     count = len(_read_record(path)["ingredients"])
     output = open_checkpoint(path)
@@ -102,7 +102,7 @@ def read_bytes(path: Path, *, full: bool) -> int:
     return count * sum(sizes)
 
 
-def _read_record(path: Path) -> dict[str, Any]:
+def _read_record(path: Place) -> dict[str, Any]:
     record = load_json(path / RECORD) if (path / RECORD).is_file() else {}
     if record.get("format") != FORMAT:
         raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
@@ -114,7 +114,7 @@ def _read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _check_kinds(path: Path, entry: Any, kinds: Mapping[str, Any]) -> None:
+def _check_kinds(path: Place, entry: Any, kinds: Mapping[str, Any]) -> None:
     for field, kind in kinds.items():
         if not isinstance(entry, dict) or field not in entry or not isinstance(entry[field], kind):
             raise VerifyError(f"{path / RECORD} is damaged ({field} is missing or wrong): make the soup again")
@@ -125,12 +125,13 @@ class _Comparison:
 
     waits = True
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Place, layout: Layout) -> None:
         self.layout = layout
-        self._fds = [os.open(folder / file.name, os.O_RDONLY) for file in layout.files]
+        self._sources = [open_source(folder / file.name) for file in layout.files]
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
-        stored = os.pread(self._fds[file], len(block), offset)
+        stored = memoryview(bytearray(len(block)))
+        self._sources[file].read(stored, offset=offset, nbytes=len(block))
         if stored != block:
             at = offset + next(i for i, (a, b) in enumerate(zip(stored, block, strict=True)) if a != b)
             tensors = self.layout.files[file].header.tensors
@@ -147,8 +148,8 @@ class _Comparison:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for fd in self._fds:
-            os.close(fd)
+        for source in self._sources:
+            source.__exit__(None, None, None)
 
 
 def _sample(layout: Layout, checkpoints: Sequence[Checkpoint], *, seed: int) -> list[Span]:
@@ -171,7 +172,7 @@ def _sample(layout: Layout, checkpoints: Sequence[Checkpoint], *, seed: int) -> 
     return parts
 
 
-def _check_hashes(path: Path, output: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_hashes(path: Place, output: Mapping[str, Any]) -> tuple[str, ...]:
     unhashed: list[str] = []
     for name, wanted in {**output["files"], **output["side_files"]}.items():
         file = path / name
@@ -186,7 +187,7 @@ def _check_hashes(path: Path, output: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(unhashed)
 
 
-def _check_index(path: Path, output: Checkpoint) -> None:
+def _check_index(path: Place, output: Checkpoint) -> None:
     if not (path / INDEX).is_file():
         return
     claimed = (load_json(path / INDEX).get("metadata") or {}).get("total_size")

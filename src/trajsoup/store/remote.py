@@ -1,0 +1,249 @@
+"""A place in an object store: any URL that fsspec knows (s3://, gs://, hf://, memory://), with the face of a Path.
+
+    text -> place() -> Path | RemotePath
+
+Only what reading a checkpoint needs is here; every request is retried. fsspec comes with the extra [cloud] and is
+imported when the first URL is used.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from trajsoup.errors import StoreError
+from trajsoup.store.retry import ShortAnswerError, retrying
+
+_URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+CHUNK_BYTES = 8 << 20  # one request of a sequential read
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStat:
+    """What a store knows of an object."""
+
+    st_size: int
+
+
+@dataclass(frozen=True, order=True)
+class RemotePath:
+    """A URL. Equal URLs are equal paths; nothing is asked of the store until a method needs it."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return posixpath.basename(self._split[1])
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name, with its dot."""
+        return posixpath.splitext(self.name)[1]
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return posixpath.splitext(self.name)[0]
+
+    @property
+    def parent(self) -> RemotePath:
+        """One level up."""
+        return RemotePath(self._split[0] + posixpath.dirname(self._split[1]))
+
+    @property
+    def parents(self) -> tuple[RemotePath, ...]:
+        """Every level up, nearest first."""
+        found: list[RemotePath] = []
+        here = self
+        while here.parent != here and here.parent.name:
+            here = here.parent
+            found.append(here)
+        return tuple(found)
+
+    def __truediv__(self, name: str | Path) -> RemotePath:
+        return RemotePath(f"{self.url}/{name}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    def resolve(self) -> RemotePath:
+        """The URL without `.` and `..`."""
+        return RemotePath(self._split[0] + posixpath.normpath(self._split[1]))
+
+    def relative_to(self, other: RemotePath) -> Path:
+        """What follows `other` in this URL."""
+        if not self.url.startswith(other.url + "/"):
+            raise ValueError(f"{self} is not below {other}")
+        return Path(self.url[len(other.url) + 1 :])
+
+    def exists(self) -> bool:
+        """Whether there is an object here, or one below."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Whether there is an object here."""
+        return self._kind() == "file"
+
+    def is_dir(self) -> bool:
+        """Whether there is an object below."""
+        return self._kind() == "directory"
+
+    def stat(self) -> RemoteStat:
+        """The size."""
+        return RemoteStat(self._size)
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What lies directly here."""
+        for entry in self._ask(lambda: self.filesystem.ls(self.key, detail=True, refresh=True)):
+            name = posixpath.basename(entry["name"].rstrip("/"))
+            if name and entry["name"].rstrip("/") != self.key.rstrip("/"):
+                yield self / name
+
+    def glob(self, pattern: str) -> Iterator[RemotePath]:
+        """Objects directly here whose names match."""
+        return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
+
+    def rglob(self, pattern: str) -> Iterator[RemotePath]:
+        """Objects at any depth whose names match."""
+        for parent, _, names in self.walk():
+            yield from (parent / name for name in names if fnmatchcase(name, pattern))
+
+    def walk(self) -> Iterator[tuple[RemotePath, list[str], list[str]]]:
+        """Like os.walk, top down; the caller may shorten the list of folders."""
+        entries = self._ask(lambda: self.filesystem.ls(self.key, detail=True, refresh=True))
+        inside = [e for e in entries if e["name"].rstrip("/") != self.key.rstrip("/")]
+        names = {
+            kind: [posixpath.basename(e["name"].rstrip("/")) for e in inside if e["type"] == kind] for kind in _KINDS
+        }
+        yield self, names["directory"], names["file"]
+        for name in names["directory"]:
+            yield from (self / name).walk()
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, all of them."""
+
+        def ask() -> bytes:
+            data: bytes = self.filesystem.cat_file(self.key, start=start, end=end)
+            if len(data) != end - start:
+                raise ShortAnswerError(f"asked for {end - start:,} bytes at {start:,}, got {len(data):,}")
+            return data
+
+        return retrying(ask, what=f"reading {self}") if end > start else b""
+
+    def read_bytes(self) -> bytes:
+        """The whole object."""
+        return self.read_range(0, self.stat().st_size)
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The whole object as text."""
+        return self.read_bytes().decode(encoding, errors)
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """A stream of the object, read by ranges."""
+        if mode != "rb":
+            raise StoreError(f"cannot open {self} with mode {mode!r}: objects are written whole")
+        return io.BufferedReader(_Stream(self), CHUNK_BYTES)
+
+    @property
+    def key(self) -> str:
+        """The path as fsspec wants it."""
+        return self._opened[1]
+
+    @property
+    def filesystem(self) -> Any:
+        """The fsspec file system."""
+        return self._opened[0]
+
+    @cached_property
+    def _opened(self) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise StoreError(f"{self} needs fsspec: pip install 'trajectory-soup[cloud]'") from error
+        try:
+            return url_to_fs(self.url, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise StoreError(
+                f"cannot use {self}: {error}: pip install 'trajectory-soup[cloud]', or check the URL"
+            ) from error
+
+    @cached_property
+    def _size(self) -> int:
+        return int(self._ask(lambda: self.filesystem.info(self.key))["size"])
+
+    @property
+    def _split(self) -> tuple[str, str]:
+        scheme, _, rest = self.url.partition("://")
+        return f"{scheme}://", rest.rstrip("/")
+
+    def _kind(self) -> str | None:
+        try:
+            return self._ask(lambda: self.filesystem.info(self.key))["type"]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return retrying(question, what=f"asking for {self}")
+        except PermissionError as error:
+            raise StoreError(f"no access to {self} ({error}): check the credentials and their rights") from error
+
+    def __getstate__(self) -> str:
+        return self.url  # a connection cannot travel to another process
+
+    def __setstate__(self, url: str) -> None:
+        object.__setattr__(self, "url", url)
+
+
+Place = Path | RemotePath
+_KINDS = ("directory", "file")
+
+
+def is_url(text: object) -> bool:
+    """Whether a text names an object store."""
+    return bool(_URL.match(str(text)))
+
+
+def place(text: Place | str) -> Place:
+    """What a user wrote: a local path, or a URL. `file://` is local."""
+    if isinstance(text, Path | RemotePath):
+        return text
+    if text.startswith("file://"):
+        return Path(text.removeprefix("file://"))
+    return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
+
+
+def absolute(text: Place | str) -> str:
+    """The one name of a place, whatever the working folder."""
+    here = place(text)
+    return here.resolve().url if isinstance(here, RemotePath) else os.path.abspath(here)
+
+
+class _Stream(io.RawIOBase):
+    def __init__(self, path: RemotePath) -> None:
+        self.path, self.size, self.position = path, path.stat().st_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.position = offset + (0, self.position, self.size)[whence]
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.path.read_range(self.position, min(self.position + len(buffer), self.size))
+        buffer[: len(data)] = data
+        self.position += len(data)
+        return len(data)

@@ -1,0 +1,104 @@
+"""Output in an object store appears whole or not at all: nothing is visible until all of it has arrived.
+
+    with uploading(out) as upload:
+        upload.write("model-00001-of-00002.safetensors", block)     # parts of a multipart upload, in order
+        upload.publish(folder, last=("model.safetensors.index.json", "soup.json"))
+
+A store has no rename. So the weights travel as multipart uploads that nobody can see; then the small files are put, the
+uploads are completed, and the manifest comes last: without the index no reader takes the shards for a model, and without
+soup.json no one takes the folder for a finished soup. After an exception the uploads are aborted and what was
+already put is removed. A process that is killed outright can leave side files and invisible parts (which a store's
+lifecycle rule clears), never a model that loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trajsoup.errors import OutputError, StoreError
+from trajsoup.store.remote import RemotePath
+from trajsoup.store.retry import retrying
+
+PART_BYTES = 16 << 20  # S3 takes 5 MB to 5 GB, and 10,000 parts: see `part_bytes`
+MOST_PARTS = 9_000
+
+
+@contextlib.contextmanager
+def uploading(out: RemotePath) -> Iterator[Upload]:
+    """Yield an upload to `out`, which must hold nothing yet."""
+    require_absent(out)
+    upload = Upload(out)
+    try:
+        yield upload
+    except BaseException:
+        upload.discard()
+        raise
+
+
+def require_absent(out: RemotePath) -> None:
+    """Refuse an output that exists."""
+    if out.exists():
+        raise OutputError(f"{out} exists, and existing output is never replaced: choose another --output, or remove it")
+
+
+def part_bytes(file_bytes: int) -> int:
+    """How large the parts of an object must be, so that there are not too many."""
+    return max(PART_BYTES, -(-file_bytes // MOST_PARTS))
+
+
+class Upload:
+    """Objects on their way into one folder."""
+
+    def __init__(self, out: RemotePath) -> None:
+        self.out = out
+        self._open: dict[str, Any] = {}
+        self._put: list[str] = []
+
+    def begin(self, name: str, *, file_bytes: int) -> None:
+        """Start an object whose bytes come through `write`."""
+        path = self.out / name
+        self._open[name] = path.filesystem.open(
+            path.key, "wb", block_size=part_bytes(file_bytes), autocommit=False, cache_type="none"
+        )
+
+    def write(self, name: str, block: bytes | memoryview) -> None:
+        """Add bytes to an object. A full part is sent before this returns."""
+        try:
+            self._open[name].write(block)
+        except OSError as error:
+            raise StoreError(f"writing {self.out / name} failed: {error}: nothing was published; run again") from error
+
+    def publish(self, folder: Path, *, last: Sequence[str]) -> None:
+        """Put the files of a local folder, complete the uploads, then put the files named in `last`, in that order."""
+        files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        for name in files:
+            if name not in last:
+                self._put_file(name, folder / name)
+        for file in self._open.values():
+            file.close()  # sends the last part; still invisible
+        for name, file in list(self._open.items()):
+            self._put.append(name)
+            retrying(file.commit, what=f"completing {self.out / name}")
+            del self._open[name]
+        for name in last:
+            if name in files:
+                self._put_file(name, folder / name)
+
+    def discard(self) -> None:
+        """Abort what is under way and remove what was put, as far as the store answers."""
+        for file in self._open.values():
+            with contextlib.suppress(Exception):
+                file.discard()
+            file.closed = True  # or the garbage collector would send the rest
+        for name in reversed(self._put):
+            path = self.out / name
+            with contextlib.suppress(Exception):
+                path.filesystem.rm_file(path.key)
+
+    def _put_file(self, name: str, source: Path) -> None:
+        path = self.out / name
+        self._put.append(name)
+        retrying(lambda: path.filesystem.pipe_file(path.key, source.read_bytes()), what=f"writing {path}")
