@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from trajsoup.core.estimators import SoupLosses, fit_branches
-from trajsoup.core.resampling import DocumentLosses, branch_jackknife, document_bootstrap
+from trajsoup.core.resampling import LossTable, branch_jackknife, document_bootstrap
 from trajsoup.errors import TheoryError
 
 
-def table(rng, documents: int = 60) -> DocumentLosses:
+def table(rng, documents: int = 60) -> LossTable:
     """Two models whose losses share their documents' difficulty and differ by 0.1 on average."""
     hard = 2 + rng.standard_normal(documents)
-    return DocumentLosses(
+    return LossTable(
         names=("a", "b"),
         losses=np.array([hard, hard - 0.1 + 0.2 * rng.standard_normal(documents)]),
         tokens=np.ones(documents),
@@ -27,7 +27,7 @@ def gap(means) -> float:
 
 
 def test_means_weigh_documents_by_their_tokens():
-    losses = DocumentLosses(names=("a",), losses=np.array([[1.0, 4.0]]), tokens=np.array([3.0, 1.0]))
+    losses = LossTable(names=("a",), losses=np.array([[1.0, 4.0]]), tokens=np.array([3.0, 1.0]))
     assert losses.mean() == {"a": 1.75}
     assert losses.mean(counts=np.array([0.0, 2.0])) == {"a": 4.0}
 
@@ -64,7 +64,7 @@ def test_a_statistic_that_is_mostly_undefined_gives_no_interval():
     losses = table(np.random.default_rng(3))
     with pytest.raises(TheoryError, match="defined on 0 of 1000"):
         document_bootstrap(losses, undefined)
-    one = DocumentLosses(names=("a",), losses=np.ones((1, 1)), tokens=np.ones(1))
+    one = LossTable(names=("a",), losses=np.ones((1, 1)), tokens=np.ones(1))
     with pytest.raises(TheoryError, match="1 document: a bootstrap"):
         document_bootstrap(one, lambda means: means["a"])
 
@@ -87,7 +87,7 @@ def test_variances_of_a_study_get_both_intervals():
     curvature, optima = rng.uniform(0.5, 1.5, documents), 0.1 * rng.standard_normal((documents, 3))
     soups = [frozenset(s) for n in range(1, 5) for s in itertools.combinations(branches, n)]
     points = [np.mean([anchors[b] for b in soup], axis=0) for soup in soups]
-    losses = DocumentLosses(
+    losses = LossTable(
         names=tuple(" ".join(sorted(soup)) for soup in soups),
         losses=np.array([0.5 * curvature * np.sum((x - optima) ** 2, axis=1) for x in points]),
         tokens=rng.integers(50, 500, documents).astype(float),

@@ -46,8 +46,11 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
                 raise
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
+        except ImportError as error:
+            typer.echo(f"error: {error}: install it with pip install 'trajectory-soup[train]'", err=True)
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
-            typer.echo("interrupted: nothing was left behind; run the same command again", err=True)
+            typer.echo("interrupted: what was finished is kept; run the same command again to go on", err=True)
             raise typer.Exit(130) from interrupt
 
     return run

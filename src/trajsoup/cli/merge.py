@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from trajsoup.study.merge import SoupPlan
 
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
-_SELECT, _RULES = "Selection", "Screen"
 
 
 def merge(
@@ -232,7 +231,7 @@ def _quantity(text: str, option: str, units: dict[str, int]) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip().replace(",", "").replace("_", ""))
     if not match or match[2].lower() not in units or float(match[1]) <= 0:
         raise typer.BadParameter(
-            f"{text!r} is not a quantity like {'600B' if 'b' in units else '5GB'}", param_hint=option
+            f"{text!r} is not a quantity like {'600B' if units is _TOKENS else '5GB'}", param_hint=option
         )
     number, scale = match[1], units[match[2].lower()]
     return int(number) * scale if number.isdigit() else round(float(number) * scale)

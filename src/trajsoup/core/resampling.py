@@ -32,7 +32,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DocumentLosses:
+class LossTable:
     """Losses of models on the same documents: what a paired bootstrap needs."""
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class DocumentLosses:
 
 
 def document_bootstrap(
-    table: DocumentLosses,
+    table: LossTable,
     statistic: Callable[[Mapping[str, float]], float],
     *,
     resamples: int = 1000,

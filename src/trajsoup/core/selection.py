@@ -8,6 +8,7 @@ computed, tested and argued about before any merge.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -35,26 +36,26 @@ def select(
     """Return the chosen candidates, best first: one group per branch, or a single group for a pooled rule."""
     if rule in NEEDS_K and (k is None or k < 1):
         raise SelectionError(f"selection {rule.value!r} needs K >= 1, got {k}: pass --k")
-    pools = [pool.until(horizon) for pool in pools]
+    pools = [_usable(pool) for pool in pools]
     for pool in pools:
-        if not pool.candidates:
+        if not pool.until(horizon).candidates:
             by = "" if horizon is None else f" by {horizon:,} tokens"
             raise SelectionError(f"branch {pool.branch!r} has no checkpoint{by}: extend the horizon or drop the branch")
     match rule:
         case Select.TOP_K:
             assert k is not None
-            return tuple(top_k(pool, k=k, rank_by=rank_by) for pool in pools)
+            return tuple(top_k(pool, k=k, horizon=horizon, rank_by=rank_by) for pool in pools)
         case Select.GLOBAL:
             assert k is not None
             everything = Pool(branch="all branches", candidates=tuple(c for pool in pools for c in pool.candidates))
-            return (top_k(everything, k=k * len(pools), rank_by=rank_by),)
+            return (top_k(everything, k=k * len(pools), horizon=horizon, rank_by=rank_by),)
         case Select.TAIL_K:
             assert k is not None
-            return tuple(tail_k(pool, k=k) for pool in pools)
+            return tuple(tail_k(pool, k=k, horizon=horizon) for pool in pools)
         case Select.ALL:
-            return (tuple(c for pool in pools for c in latest_first(pool)),)
+            return (tuple(c for pool in pools for c in latest_first(pool.until(horizon))),)
         case Select.FINAL:
-            return tuple(latest_first(pool)[:1] for pool in pools)
+            return tuple(latest_first(pool.until(horizon))[:1] for pool in pools)
 
 
 def top_k(pool: Pool, *, k: int, horizon: int | None = None, rank_by: RankBy = RankBy.LOSS) -> tuple[Candidate, ...]:
@@ -77,6 +78,13 @@ def tail_k(pool: Pool, *, k: int, horizon: int | None = None) -> tuple[Candidate
 def latest_first(pool: Pool) -> tuple[Candidate, ...]:
     """Return the candidates in falling order of tokens."""
     return tuple(sorted(pool.candidates, key=lambda c: c.tokens, reverse=True))
+
+
+def _usable(pool: Pool) -> Pool:
+    """Leave out checkpoints that scored NaN or infinity: they diverged, and no rule may take them."""
+    scores = ((c, (c.val_loss, c.accuracy)) for c in pool.candidates)
+    kept = tuple(c for c, values in scores if all(v is None or math.isfinite(v) for v in values))
+    return Pool(branch=pool.branch, candidates=kept)
 
 
 def _require(pool: Pool, *, have: int, k: int, horizon: int | None) -> None:

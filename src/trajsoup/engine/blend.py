@@ -59,6 +59,8 @@ def blend(
     """
     options = options or Options()
     keys = sorted({key for row in rows for key in row.weights} | ({exact_from} if exact_from else set()))
+    if absent := [key for key in keys if key not in checkpoints]:
+        raise BlendError(f"a row names {absent[0]}, which is not among the {len(checkpoints)} checkpoints: add it")
     order = [checkpoints[key] for key in keys]
     work = _Pass(keys, order, rows, sinks, layout, exact_from, options, progress)
     return work.run(digest=digest, parts=parts)

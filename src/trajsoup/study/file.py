@@ -122,7 +122,7 @@ def load_study(path: Path) -> Study:
         raise StudyError(f"{where}: name one of `fork_point` (a model folder) and `pretrain` (makes one)")
     trainer = parse_trainer(data.get("trainer", "builtin"), where=f"{where}: trainer")
     baseline = parse_recipe(data.get("baseline") or {}, base=Recipe(), where=f"{where}: baseline")
-    report_to = _names(data.get("report_to"))
+    report_to = _names(data.get("report_to"), f"{where}: report_to")
     for name in report_to:
         if name not in TRACKERS:
             raise StudyError(f"{where}: report_to names {name!r}: use {', '.join(TRACKERS)}")
@@ -186,7 +186,7 @@ def parse_corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
     corpus: dict[str, Any] = {}
     for name, value in data.items():
         if name in ("train", "validation", "test", "pretrain"):
-            corpus[name] = tuple(base / item for item in _names(value))
+            corpus[name] = tuple(base / item for item in _names(value, f"{where}: {name}"))
         elif name == "tokenizer":
             corpus[name] = base / str(value)
         elif name in ("vocab_size", "limit_bytes", "seed"):
@@ -205,6 +205,8 @@ def _branches(data: Any, baseline: Recipe, where: str) -> dict[str, Recipe]:
     for name, changes in data.items():
         if not BRANCH_NAME.fullmatch(str(name)):
             raise StudyError(f"{where}: branch name {name!r}: use letters, digits, dots, dashes and underscores")
+        if str(name) in recipes:
+            raise StudyError(f"{where}: branch {name} is given twice: rename one")
         recipes[str(name)] = parse_recipe(changes or {}, base=baseline, where=f"{where}: branch {name!r}")
     require_distinct(recipes)
     return recipes
@@ -229,7 +231,9 @@ def _pretrain(data: Any, baseline: Recipe, where: str) -> Pretrain:
     )
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _names(value: Any, where: str) -> tuple[str, ...]:
     if value is None or value == "none":
         return ()
+    if not isinstance(value, str | list):
+        raise StudyError(f"{where}: {value!r} is neither a name nor a list of names")
     return (value,) if isinstance(value, str) else tuple(str(item) for item in value)

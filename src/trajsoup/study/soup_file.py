@@ -44,7 +44,10 @@ def load_soup_file(path: Path, *, normalize: bool = False) -> tuple[Row, Place |
             f"{path}: {len(weighted)} of {len(items)} ingredients have a weight: give all of them one, or none"
         )
     share = 1 / len(items)
-    pairs = [(str(_beside(path, item["path"])), float(item.get("weight", share))) for item in items]
+    pairs = [
+        (str(_beside(path, item["path"])), share if item.get("weight") is None else float(item["weight"]))
+        for item in items
+    ]
     row = explicit_row(pairs, normalize=normalize or bool(data.get("normalize", False)))
     fork_point = _beside(path, data["fork_point"]) if data.get("fork_point") else None
     return row, fork_point

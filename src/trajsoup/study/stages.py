@@ -36,7 +36,7 @@ from trajsoup.study.records import (
 )
 from trajsoup.study.scorer import FORK_POINT, single, singles
 from trajsoup.study.train import OnProgress, train_study
-from trajsoup.study.workbench import SCORES, Workbench
+from trajsoup.study.workbench import SCORES, Workbench, local
 
 
 def plan_stage(bench: Workbench) -> bool:
@@ -253,7 +253,7 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
         )
         for b in foreign.branches
     )
-    fork = "" if foreign.fork_point is None else _identity(identities, foreign.fork_point)
+    fork = "" if foreign.fork_point is None else _identity(identities, local(foreign.fork_point))
     identities.save()
     return TrainRecord(inputs=inputs, fork_point=fork, branches=branches)
 
@@ -261,8 +261,9 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
 def _checkpoints(bench: Workbench, branch: Branch | None, identities: Identities) -> tuple[TrainedCheckpoint, ...]:
     found: list[TrainedCheckpoint] = []
     for s in () if branch is None else branch.checkpoints:
-        key = os.path.relpath(os.path.abspath(s.path), os.path.abspath(bench.setup.output))
-        found.append(TrainedCheckpoint(key=key, tokens=s.tokens or s.step or 0, sha256=_identity(identities, s.path)))
+        path = local(s.path)
+        key = os.path.relpath(os.path.abspath(path), os.path.abspath(bench.setup.output))
+        found.append(TrainedCheckpoint(key=key, tokens=s.tokens or s.step or 0, sha256=_identity(identities, path)))
     return tuple(found)
 
 

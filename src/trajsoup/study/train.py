@@ -79,7 +79,7 @@ def train_study(
     require_room(plan)
     wanted = _wanted(study, branches)
     report = on_progress or (lambda stage, progress: None)
-    environment = _isa_environment(cache)
+    environment = _isa_environment(cache) if study.trainer.is_builtin or study.pretrain else {}
 
     def pretrain(job: BranchJob) -> None:
         # One thread: an embedded model is too small to gain from two, and its last bits then depend on no machine.
@@ -197,7 +197,8 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
         "OMP_WAIT_POLICY": "passive",
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        # ours only for ours: a command of somebody else's environment must not find our packages
+        **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
         **environment,
         "OMP_NUM_THREADS": str(process.threads),
         "MKL_NUM_THREADS": str(process.threads),

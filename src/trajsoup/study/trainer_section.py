@@ -56,9 +56,12 @@ def parse_trainer(data: Any, *, where: str) -> TrainWith:
     environment = data.get("environment") or {}
     if not isinstance(environment, dict):
         raise StudyError(f"{where}: environment: expected `NAME: value` lines, got {environment!r}")
+    resume = data.get("resume_command")
+    if not isinstance(resume, str | None):
+        raise StudyError(f"{where}: resume_command is {resume!r}: write it as one line of text")
     return TrainWith(
         command=data["command"],
-        resume_command=data.get("resume_command"),
+        resume_command=resume,
         environment=tuple((str(name), str(value)) for name, value in environment.items()),
     )
 
@@ -73,9 +76,12 @@ def _builtin(data: Any, where: str) -> TrainWith:
         raise StudyError(f"{where}: precision is {precision!r}: use fp32 or bf16")
     if sharding not in ("ddp", "fsdp2"):
         raise StudyError(f"{where}: sharding is {sharding!r}: use ddp or fsdp2")
+    launcher = data.get("launcher")
+    if not isinstance(launcher, str | None):
+        raise StudyError(f"{where}: launcher is {launcher!r}: write it as one line of text")
     return TrainWith(
         micro_batch=None if micro is None else int(micro),
         precision=precision,
         sharding=sharding,
-        launcher=data.get("launcher"),
+        launcher=launcher,
     )

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.pool import Candidate, Pool
+from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.remote import Place
 from trajsoup.study.comparisons import Field
 from trajsoup.study.data import load_data
 from trajsoup.study.record_files import Records
@@ -71,7 +73,8 @@ class Workbench:
     def fork_point(self) -> Path | None:
         """Its folder."""
         if self.setup.foreign is not None:
-            return self.setup.foreign.fork_point
+            fork_point = self.setup.foreign.fork_point
+            return None if fork_point is None else local(fork_point)
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 
@@ -129,3 +132,12 @@ class Workbench:
             baseline=screen.baseline,
             evaluation=self.setup.evaluation,
         )
+
+
+def local(path: Place) -> Path:
+    """A study keeps its checkpoints on disks it can reach; only a merge reads from an object store."""
+    if not isinstance(path, Path):
+        raise StudyError(
+            f"{path} is in an object store, and a study runs on local checkpoints: copy it, or use `merge`"
+        )
+    return path
