@@ -223,7 +223,7 @@ def test_a_k_larger_than_a_pool_names_the_branch_and_the_remedy(runs, tmp_path):
 
 def test_no_k_where_one_is_needed_says_so(runs, tmp_path):
     message = refused("merge", runs / "EXP1", "-o", tmp_path / "soup")
-    assert "selection 'top-k' needs K >= 1, got None: pass --k" in message
+    assert "selection 'top-k' needs the number of checkpoints per branch: pass --k" in message
 
 
 def test_no_ingredient_left_after_the_screen_says_so(runs, tmp_path):
@@ -313,7 +313,7 @@ def test_a_full_disk_gives_one_message_and_leaves_nothing(pair, tmp_path):
     command = [sys.executable, "-c", code, "merge", *halves(pair), "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: cannot write {out}: File too large: nothing was left behind")
+    assert f"error: cannot write {out}: File too large: nothing was left behind" in done.stderr
     assert done.stderr.count("\n") == 1
     assert os.listdir(out.parent) == []
     assert fingerprint(pair) == before

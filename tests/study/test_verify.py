@@ -9,7 +9,7 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.runs import load
 from trajsoup.core.coefficients import Coefficients
-from trajsoup.errors import CheckpointError, VerifyError
+from trajsoup.errors import VerifyError
 from trajsoup.study.branches import scan_branches
 from trajsoup.study.choice import Choice
 from trajsoup.study.merge import explicit_row, make_soup, plan_row, plan_soup
@@ -153,12 +153,12 @@ def test_a_bit_in_an_ingredient_that_the_rounding_hides_is_found_by_full(runs, t
 def test_ingredients_that_moved_are_found_where_the_user_says(runs, tmp_path):
     soup, _ = copied(runs, tmp_path)
     (tmp_path / "runs").rename(tmp_path / "archive")
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint at .*runs/EXP1/checkpoint"):
+    with pytest.raises(VerifyError, match=r"there is no checkpoint at .*runs/EXP1/checkpoint.*--relocate OLD=NEW"):
         verify_soup(soup)
     old, new = str(tmp_path / "runs"), str(tmp_path / "archive")
     assert verify_soup(soup, relocate={old: new}, full=True).full
     assert verify_soup(soup, relocate={old + "/": new + "/"})
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint"):
+    with pytest.raises(VerifyError, match=r"there is no checkpoint"):
         verify_soup(soup, relocate={old[:-1]: new})  # half a folder name is no folder
 
 

@@ -8,7 +8,7 @@ import typer
 
 from trajsoup.cli.console import progress_bar, show_json
 from trajsoup.cli.scan import Json
-from trajsoup.store.remote import place
+from trajsoup.store.remote import absolute, place
 
 
 def verify(
@@ -26,7 +26,9 @@ def verify(
 
     from trajsoup.study.verify import read_bytes, verify_soup
 
-    moves = {old: new for old, _, new in (move.partition("=") for move in relocate or [])}
+    moves = {
+        absolute(old): absolute(new) if new else "" for old, _, new in (move.partition("=") for move in relocate or [])
+    }
     if not all(moves.values()):
         raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
     total = read_bytes(place(soup), full=full)

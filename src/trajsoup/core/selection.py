@@ -35,7 +35,9 @@ def select(
 ) -> tuple[tuple[Candidate, ...], ...]:
     """Return the chosen candidates, best first: one group per branch, or a single group for a pooled rule."""
     if rule in NEEDS_K and (k is None or k < 1):
-        raise SelectionError(f"selection {rule.value!r} needs K >= 1, got {k}: pass --k")
+        raise SelectionError(
+            f"selection {rule.value!r} needs the number of checkpoints per branch: pass --k, 4 in the paper"
+        )
     pools = [_usable(pool) for pool in pools]
     for pool in pools:
         if not pool.until(horizon).candidates:

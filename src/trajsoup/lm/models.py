@@ -97,7 +97,9 @@ def new_model(config: PretrainedConfig, *, seed: int) -> PreTrainedModel:
     """Return a model with fresh fp32 weights that depend on the config and the seed alone."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # saving a small model is not worth a bar on somebody's terminal
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32, **_experts(config))

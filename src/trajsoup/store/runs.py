@@ -179,6 +179,11 @@ def _refuse_duplicates(run: Place, saved: Sequence[Saved]) -> None:
         if position is None:
             continue
         if position in seen:
+            if s.path.parent != seen[position].parent:
+                raise ScanError(
+                    f"{run} holds several runs ({seen[position].parent.name}, {s.path.parent.name}, ...): name each of "
+                    "them, not the folder above"
+                )
             raise ScanError(
                 f"{run}: {seen[position].name} and {s.path.name} are both step {position:,}: a checkpoint must not count "
                 "twice; move one of them away"

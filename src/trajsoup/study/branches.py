@@ -111,6 +111,11 @@ def read_branches(
 def load_branches(path: Path) -> Branches:
     """Read a study file that `scan` wrote."""
     data = load_yaml(path)
+    if "horizon" in data:
+        raise StudyError(
+            f"{path} is a study to train, not one of finished runs: `trajsoup run {path}` trains, scores and merges it; to "
+            f"merge its branches by hand, name their folders ({path.parent / 'branches'}/...)"
+        )
     check_keys(data, ("fork_point", "screen", "branches", *FOR_RUN), where=str(path))
     base = path.parent.resolve()
     entries = data.get("branches")

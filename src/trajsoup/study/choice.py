@@ -52,6 +52,14 @@ def choose(study: Branches, choice: Choice) -> tuple[Row, tuple[Verdict, ...], t
         )
         admitted = {v.branch for v in verdicts if v.admitted}
         pools = tuple(pool for pool in pools if pool.branch in admitted)
+        rejected = [v.branch for v in verdicts if not v.admitted]
+        if rejected:
+            notes.append(f"left out by the screen: {', '.join(rejected)} (--no-screen keeps them)")
+        notes += [
+            f"{v.branch} trains to a much lower loss than the baseline ({v.loss_gap:+.1%}): check it for overfitting"
+            for v in verdicts
+            if v.suspiciously_low
+        ]
         if not pools:
             raise ScreenError(
                 "no branch passed the screen: raise --tolerance, choose another --baseline, or --no-screen"

@@ -114,9 +114,18 @@ def plan_row(
         template=template,
         choice=choice,
         verdicts=verdicts,
-        notes=notes,
+        notes=(*notes, *_warnings(template)),
         exact_from=source,
     )
+
+
+def _warnings(template: Checkpoint) -> list[str]:
+    found = ["that the ingredients share a fork point is taken on trust: `trajsoup doctor` checks it"]
+    if not (template.folder / "config.json").is_file():
+        found.append(
+            f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model folder"
+        )
+    return found
 
 
 def _open_all(keys: Iterable[str]) -> dict[str, Checkpoint]:

@@ -11,7 +11,7 @@ from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, OutputFile, Span, spans
 from trajsoup.engine.workers import Options
-from trajsoup.errors import VerifyError
+from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.remote import Place
@@ -52,8 +52,8 @@ def verify_soup(
     unhashed = _check_hashes(path, record["output"])
     output = open_checkpoint(path)
     _check_index(path, output)
-    listed = {_moved(i["path"], relocate or {}): i for i in record["ingredients"]}
-    checkpoints = {key: open_checkpoint(key) for key in listed}
+    listed = {i["path"]: i for i in record["ingredients"]}  # by the recorded path: its order is that of the sums
+    checkpoints = {key: _open_moved(key, relocate or {}) for key in listed}
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
@@ -61,7 +61,7 @@ def verify_soup(
     weights = {key: float(i["weight"]) for key, i in listed.items() if i["weight"]}
     if record["uniform"]:
         weights = dict.fromkeys(weights, 1 / len(weights))
-    exact_from = None if record["exact_from"] is None else _moved(record["exact_from"], relocate or {})
+    exact_from: str | None = record["exact_from"]
     if exact_from is not None and exact_from not in checkpoints:
         raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     files = (OutputFile(f.name, b"", h) for f, h in zip(output.files, output.headers, strict=True))
@@ -220,6 +220,13 @@ def _check_ingredients(
             wanted = listed[key]["sha256"].get(file.name)
             if wanted is not None and wanted != digest:
                 raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
+
+
+def _open_moved(path: str, relocate: Mapping[str, str]) -> Checkpoint:
+    try:
+        return open_checkpoint(_moved(path, relocate))
+    except CheckpointError as error:
+        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
 
 
 def _moved(path: str, relocate: Mapping[str, str]) -> str:
