@@ -27,6 +27,7 @@ TINY = {
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
 }
+NANO = {**TINY, "hidden_size": 8, "intermediate_size": 24, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4}
 STEP = 32 * 128
 EVERY, COUNT = 15 * STEP, 16  # a checkpoint every 61,440 tokens, horizon 983,040
 FLAT = 0.002  # nats: the merged serial run gains at most this from the second half of its horizon
@@ -42,6 +43,12 @@ CELLS = [
     {"model": "tiny", "bytes": 800_000, "lr": 4e-3},
     {"model": "tiny", "bytes": 4_000_000, "lr": 2e-2},
     {"model": "small", "bytes": 4_000_000, "lr": 2e-2},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 6_000_000},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 6_000_000},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 1.5e-3, "pretrain": 6_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 3_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 3_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 2e-2, "pretrain": 3_000_000},
 ]
 
 
@@ -136,12 +143,12 @@ def measure(cell: dict, folder: Path) -> dict:
 
 
 def study(cell: dict) -> dict:
-    model = {"small": SMALL, "tiny": TINY}[cell["model"]]
+    model = {"small": SMALL, "tiny": TINY, "nano": NANO}[cell["model"]]
     lr = cell["lr"]
     return {
         "pretrain": {
             "model": {"family": "deepseek_v3", **model},
-            "tokens": 1_500_000,
+            "tokens": cell.get("pretrain", 1_500_000),
             "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
         },
         "corpus": {"vocab_size": 512, "limit_bytes": cell["bytes"]},
