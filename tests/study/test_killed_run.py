@@ -43,7 +43,7 @@ def records_of(folder):
 
 def killed_and_rerun(tmp_path, *, kills):
     fork_point = make_fork_point(tmp_path / "fork")
-    quiet, troubled = (prepared(tmp_path / name, fork_point) for name in ("quiet", "troubled"))
+    quiet, troubled = (prepared(tmp_path / name / "study", fork_point) for name in ("quiet", "troubled"))
     begin = time.monotonic()
     undisturbed = start(quiet)
     assert undisturbed.wait() == 0, undisturbed.stderr.read()
