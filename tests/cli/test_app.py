@@ -6,7 +6,7 @@ import pytest
 from tests.command import succeeds, trajsoup
 from trajsoup import __version__
 
-COMMANDS = ["scan", "doctor", "merge", "verify", "demo"]
+COMMANDS = ["run", "status", "sweep", "geometry", "scan", "doctor", "merge", "verify", "demo"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -197,6 +197,7 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
         "OMP_WAIT_POLICY": "passive",
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
+        "TRAJSOUP_PARENT": str(os.getpid()),
         # ours only for ours: a command of somebody else's environment must not find our packages
         **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
         **environment,
