@@ -23,7 +23,6 @@ class Evidence(StrEnum):
     STRONG = "strong"  # the interval excludes no difference
     WITHIN_NOISE = "within noise"
     AGAINST = "against"  # the interval excludes no difference, on the other side
-    PENDING = "pending"  # no test score of it yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,49 +46,69 @@ class Soup:
     strategy: str
     ingredients: tuple[Ingredient, ...] = ()
     k: int | None = None
-    folder: str | None = None
-    command: str | None = None
+    members: tuple[str, ...] = ()  # branches that take part
+    merge_size: int | None = None  # checkpoints with a weight
+    horizon: int | None = None  # tokens by which checkpoints had to be saved
     scores: Mapping[str, float] = field(default_factory=dict[str, float])  # what was measured, for the panel
-
-    @property
-    def branches(self) -> tuple[str, ...]:
-        """The branches that take part, in order of appearance."""
-        return tuple(dict.fromkeys(i.branch for i in self.ingredients if i.branch is not None and i.weight))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A model against the best single-trajectory merge, with its interval."""
+    """A model minus its reference on the same documents or items, with its interval."""
 
-    soup: str
+    model: str  # name of a soup
     label: str
-    value: float  # in the metric's unit
+    reference: str
+    rank_by: RankBy
+    split: str
+    value: float  # nats per token, or a share of items
     low: float | None = None
     high: float | None = None
-    level: float = 0.95
+    level: float | None = None
     probability: float | None = None  # of improvement
-    count: int | None = None  # test documents or items
+    count: int = 0  # documents or items
+    within_noise: bool = False
+    matched: str = ""  # what both sides share
+
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval excludes no difference, and on which side."""
+        if self.within_noise or self.low is None or self.high is None:
+            return Evidence.WITHIN_NOISE
+        improves = self.value < 0 if self.rank_by is RankBy.LOSS else self.value > 0
+        return Evidence.STRONG if improves else Evidence.AGAINST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedLine:
+    """One comparison over several seeds of everything."""
+
+    label: str
+    rank_by: RankBy
+    values: Mapping[str, float]  # seed -> difference
+    mean: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The first thing on the page."""
 
-    rank_by: RankBy
-    split: str
-    soup: str
+    soup: str  # its name
     label: str
-    score: float
     reference: str  # label of the best single-trajectory merge
-    reference_score: float | None
-    difference: Difference | None
-    evidence: Evidence
-    reason: str  # why the evidence is what it is said to be
+    loss: Difference
+    accuracy: Difference | None
+    words: tuple[str, ...]
+    seeds: tuple[str, ...] = ()
     folder: str | None = None
     command: str | None = None
-    differences: tuple[Difference, ...] = ()  # of every strategy, for the figure
-    matched: str | None = None  # label of the soup of equal total tokens, where the best one spent more
-    matched_difference: Difference | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """That of the loss: it has more documents than the suite has items."""
+        return self.loss.evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +195,7 @@ class FittedCurve:
     formula: str | None = None
     r_squared: float | None = None
     last_measured: float | None = None
+    warning: str | None = None
     missing: str | None = None  # why there is no fit
 
 
@@ -200,6 +220,7 @@ class SurfaceCell:
     value: float
     name: str
     predicted: float | None = None
+    subsets: int = 1  # subsets of branches that `value` is the mean of
 
     @property
     def merge_size(self) -> int:
@@ -247,9 +268,10 @@ class Track:
     """A path in the plane: a branch's checkpoints, or an interpolation."""
 
     name: str
-    kind: str  # "branch", "merged" or "path"
+    kind: str  # branch, merged, path, soup or fork point
     points: tuple[tuple[float, float], ...]
     labels: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +358,8 @@ class Contents:
     baseline: str | None = None
     soups: Mapping[str, Soup] = field(default_factory=dict[str, Soup])
     answer: Answer | None = None
+    differences: tuple[Difference, ...] = ()
+    seeds: tuple[SeedLine, ...] = ()
     tables: tuple[ScoreTable, ...] = ()
     panels: tuple[CurvePanel, ...] = ()
     frontier: Frontier | None = None

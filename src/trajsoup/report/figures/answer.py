@@ -1,48 +1,36 @@
-"""The answer as a picture: every strategy against the best single-trajectory merge, with its interval."""
+"""The answer as a picture: every paired comparison with its interval, against the line of no difference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trajsoup.report.contents import Answer
+from trajsoup.core.pool import RankBy
+from trajsoup.report.contents import Difference, Evidence
 from trajsoup.report.figures.style import QUIET, SOUP, difference_text, layout, plain, shown
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-def differences(answer: Answer) -> Figure:
-    """One line for each strategy; the zero line is the best single-trajectory merge."""
+def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figure:
+    """One line for each comparison of one signal; filled where the interval excludes no difference."""
     import plotly.graph_objects as go
 
-    rank = answer.rank_by
-    rows = list(reversed(answer.differences))
-    figure = go.Figure(
-        layout=layout(
-            x=f"difference from {plain(answer.reference)} on {plain(answer.split)} "
-            + ("(nats per token; left is better)" if rank.value == "loss" else "(points; right is better)"),
-            y="",
-            height=110 + 44 * len(rows),
-            showlegend=False,
-        )
-    )
-    for row in rows:
-        colour = SOUP if row.soup == answer.soup else QUIET
-        value = shown(row.value, rank)
-        low = value if row.low is None else shown(row.low, rank)
-        high = value if row.high is None else shown(row.high, rank)
-        interval = (
-            "no interval"
-            if row.low is None or row.high is None
-            else f"{row.level:.0%} interval {difference_text(row.low, rank)} to {difference_text(row.high, rank)}"
-        )
-        text = f"<b>{plain(row.label)}</b><br>{difference_text(row.value, rank)}<br>{interval}"
-        if row.count is not None:
-            text += f"<br>{row.count:,} test {'documents' if rank.value == 'loss' else 'items'}"
+    loss = rows[0].rank_by is RankBy.LOSS
+    side = "nats per token; left is better" if loss else "points; right is better"
+    height = 110 + 46 * len(rows)
+    figure = go.Figure(layout=layout(x=f"difference on {rows[0].split} ({side})", y="", height=height, showlegend=False))
+    for row in reversed(rows):
+        colour = SOUP if row.model == best else QUIET
+        value = shown(row.value, row.rank_by)
+        low = value if row.low is None else shown(row.low, row.rank_by)
+        high = value if row.high is None else shown(row.high, row.rank_by)
+        sure = row.evidence is not Evidence.WITHIN_NOISE
         figure.add_trace(
             go.Scatter(
                 x=[value],
-                y=[plain(row.label)],
+                y=[f"{plain(row.label)}<br>minus {plain(row.reference)}"],
                 error_x={
                     "type": "data",
                     "symmetric": False,
@@ -53,10 +41,24 @@ def differences(answer: Answer) -> Figure:
                     "color": colour,
                 },
                 mode="markers",
-                marker={"size": 13, "color": colour, "symbol": "diamond" if row.soup == answer.soup else "circle"},
-                customdata=[[row.soup, text]],
+                marker={"size": 13, "color": colour, "symbol": "diamond" if sure else "diamond-open"},
+                customdata=[[row.model, hover(row)]],
                 hovertemplate="%{customdata[1]}<extra></extra>",
             )
         )
     figure.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": QUIET})
     return figure
+
+
+def hover(row: Difference) -> str:
+    """Exact values of a comparison."""
+    lines = [f"<b>{plain(row.label)}</b> minus {plain(row.reference)}", difference_text(row.value, row.rank_by)]
+    if row.low is not None and row.high is not None:
+        level = "" if row.level is None else f"{row.level:.0%} "
+        lines.append(
+            f"{level}interval {difference_text(row.low, row.rank_by)} to {difference_text(row.high, row.rank_by)}"
+        )
+    if row.probability is not None:
+        lines.append(f"probability of improvement {row.probability:.1%}")
+    lines.append(f"{row.count:,} {'documents' if row.rank_by is RankBy.LOSS else 'items'}, {plain(row.split)}")
+    return "<br>".join(lines)

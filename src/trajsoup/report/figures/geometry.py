@@ -60,24 +60,32 @@ def plane(geometry: Geometry) -> Figure:
     figure = go.Figure(layout=layout(x=f"component 1{first}", y=f"component 2{second}", height=460))
     branches = [t.name for t in geometry.tracks if t.kind == "branch"]
     colours = colours_of(branches)
+    looks = {
+        "branch": {"mode": "lines+markers", "dash": "dot", "width": 1.2, "size": 5, "symbol": "circle"},
+        "merged": {"mode": "lines+markers", "dash": "solid", "width": 2.4, "size": 9, "symbol": "diamond"},
+        "path": {"mode": "lines", "dash": "dot", "width": 1, "size": 1, "symbol": "circle"},
+        "soup": {"mode": "markers", "dash": "solid", "width": 0, "size": 16, "symbol": "star"},
+        "fork point": {"mode": "markers", "dash": "solid", "width": 0, "size": 13, "symbol": "square"},
+    }
     for track in geometry.tracks:
-        path = track.kind == "path"
-        colour = QUIET if path else colours.get(track.name, COLOURS[0])
+        look = looks[track.kind]
+        colour = colours.get(track.name, SOUP if track.kind == "soup" else QUIET)
         figure.add_trace(
             go.Scatter(
                 x=[p[0] for p in track.points],
                 y=[p[1] for p in track.points],
-                mode="lines" if path else "lines+markers",
+                mode=look["mode"],
                 name=plain(track.name) + (" merged" if track.kind == "merged" else ""),
-                line={
-                    "color": colour,
-                    "width": 1.4 if path else 2,
-                    "dash": {"path": "dot", "merged": "solid"}.get(track.kind, "dash"),
-                },
-                marker={"size": 9 if track.kind == "merged" else 5, "symbol": "diamond" if track.kind == "merged" else "circle"},
-                showlegend=not path,
-                text=[plain(label) for label in track.labels],
-                hovertemplate="%{text}<extra></extra>",
+                line={"color": colour, "width": look["width"], "dash": look["dash"]},
+                marker={"size": look["size"], "symbol": look["symbol"], "color": colour},
+                opacity=0.55 if track.kind in ("branch", "path") else 1,
+                legendgroup=track.name,
+                showlegend=track.kind != "path" and not (track.kind == "merged" and track.name in branches),
+                customdata=[
+                    [name, plain(label)]
+                    for name, label in zip(track.names or track.labels, track.labels, strict=True)
+                ],
+                hovertemplate="%{customdata[1]}<extra></extra>",
             )
         )
     figure.update_yaxes(scaleanchor="x", scaleratio=1)
