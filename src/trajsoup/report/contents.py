@@ -26,6 +26,17 @@ class Evidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A raw checkpoint: what a click on it shows."""
+
+    branch: str
+    tokens: int
+    loss: float | None = None  # on validation
+    accuracy: float | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ingredient:
     """One checkpoint with its weight: an entry of a row of W."""
 
@@ -357,6 +368,7 @@ class Contents:
     branches: tuple[Branch, ...] = ()
     baseline: str | None = None
     soups: Mapping[str, Soup] = field(default_factory=dict[str, Soup])
+    checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])  # by name in the study
     answer: Answer | None = None
     differences: tuple[Difference, ...] = ()
     seeds: tuple[SeedLine, ...] = ()

@@ -18,6 +18,7 @@ from trajsoup.report.reading_branches import read_branches
 from trajsoup.report.reading_geometry import read_geometry
 from trajsoup.report.reading_results import (
     read_answer,
+    read_checkpoints,
     read_differences,
     read_evaluation_tables,
     read_fine_tuning_tables,
@@ -69,6 +70,7 @@ def read_contents(study: Path) -> c.Contents:
         branches=branches,
         baseline=None if known.plan is None else known.plan.baseline,
         soups=soups,
+        checkpoints=read_checkpoints(known.train, known.validation),
         answer=answer,
         differences=read_differences(known.comparisons, soups),
         seeds=read_seeds(known.seeds),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from trajsoup.core.pool import RankBy
@@ -66,8 +67,21 @@ def read_soups(
     return found
 
 
+def read_checkpoints(
+    train: r.TrainRecord | None, validation: r.ValidationRecord | None
+) -> dict[str, c.Checkpoint]:
+    """Every raw checkpoint with its validation scores and hash."""
+    hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
+    return {
+        s.key: c.Checkpoint(
+            branch=s.branch, tokens=s.tokens, loss=s.loss, accuracy=s.accuracy, sha256=hashes.get(s.key)
+        )
+        for s in (() if validation is None else validation.checkpoints)
+    }
+
+
 def read_answer(answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup]) -> c.Answer | None:
-    """The answer, with the folder of the soup and the command that checks it."""
+    """The answer, with the folder of the soup and the command that makes it."""
     if answer is None:
         return None
     loss = _difference(answer.loss, soups, None)
@@ -82,7 +96,7 @@ def read_answer(answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup]) -> c
         words=answer.words,
         seeds=tuple(str(seed) for seed in answer.seeds),
         folder=answer.soup_folder,
-        command=None if answer.soup_folder is None else f"trajsoup verify {answer.soup_folder}",
+        command=_merge_command(soups.get(answer.soup), answer.soup_folder),
     )
 
 
@@ -229,6 +243,14 @@ def _difference(one: r.ComparisonRecord, soups: Mapping[str, c.Soup], level: flo
         within_noise=one.within_noise,
         matched=one.matched,
     )
+
+
+def _merge_command(soup: c.Soup | None, folder: str | None) -> str | None:
+    """The merge of exactly these weights, to be run in the study's folder."""
+    if soup is None or not soup.ingredients:
+        return None
+    parts = [shlex.quote(f"{i.checkpoint}={i.weight!r}") for i in soup.ingredients]
+    return f"trajsoup merge {' '.join(parts)} --output {shlex.quote(folder or 'soup')}"
 
 
 def _scores(**values: float | None) -> dict[str, float]:
