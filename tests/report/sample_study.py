@@ -130,8 +130,8 @@ def write_metrics(folder: Path, branch: str, bowl: Bowl, *, points: int, done: f
     """What a trainer logs."""
     path = folder / "branches" / branch.replace("/", "_") / "metrics.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(len(branch) + points)
     position = bowl.shape.branches.index(branch)
+    noise = np.random.default_rng([position, points])
     lines = []
     for i in range(1, int(points * done) + 1):
         t = i / points
@@ -210,9 +210,16 @@ class _Maker:
             if b == self.shape.failed:
                 continue
             pairs = list(zip(self.bowl.keys[b], self.bowl.keys[self.base], strict=True))
-            gaps = tuple((self.bowl.tokens[k], self.bowl.loss({k: 1.0}) / self.bowl.loss({j: 1.0}) - 1) for k, j in pairs)
             admitted = b != self.shape.rejected
-            last = gaps[-1][1] if admitted else abs(gaps[-1][1]) + 0.02
+            drift = 0.0 if b == self.base else 0.0017 * (self.shape.branches.index(b) - 2) if admitted else 0.024
+            gaps = tuple(
+                (
+                    self.bowl.tokens[k],
+                    drift * (i + 1) / len(pairs) + 0.05 * (self.bowl.loss({k: 1.0}) / self.bowl.loss({j: 1.0}) - 1),
+                )
+                for i, (k, j) in enumerate(pairs)
+            )
+            last = gaps[-1][1]
             base = self.bowl.loss({self.bowl.keys[self.base][-1]: 1.0})
             verdicts.append(
                 r.ScreenVerdict(

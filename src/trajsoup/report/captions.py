@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from trajsoup.core.pool import RankBy
 from trajsoup.report import contents as c
+from trajsoup.report.figures.curves import focus
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text, tokens_text
 
 
@@ -77,6 +78,10 @@ def over_tokens(panel: c.CurvePanel) -> str:
         chosen = sum(p.selected for curve in raw for p in curve.points)
         if chosen:
             text += f" Rings mark the {chosen} checkpoints of the best soup."
+        bounds = focus(panel)
+        if bounds is not None:
+            outside = sum(not bounds[0] <= p.value <= bounds[1] for curve in raw for p in curve.points)
+            text += f" {outside} early checkpoints lie outside the axis: a double click shows all."
     return text
 
 
@@ -134,7 +139,7 @@ def frontier(data: c.Frontier) -> str:
             parts.append(f"No law for {fit.label}: {fit.missing}.")
         elif fit.formula is not None and fit.r_squared is not None:
             warning = f" ({fit.warning})" if fit.warning else ""
-            parts.append(f"{fit.label}: {fit.formula}, R² {fit.r_squared:.3f}{warning}.")
+            parts.append(f"Fit of {fit.label}: {fit.formula}, R² {fit.r_squared:.3f}{warning}.")
     return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
 
 

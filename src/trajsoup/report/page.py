@@ -38,7 +38,7 @@ class Parts:
 
     def json(self) -> str:
         """For a page that is already open."""
-        return _json({"body": self.body, **self.data})
+        return script_json({"body": self.body, **self.data})
 
 
 def page_parts(contents: c.Contents, *, made: tuple[Section, ...] | None = None) -> Parts:
@@ -57,21 +57,21 @@ def page_parts(contents: c.Contents, *, made: tuple[Section, ...] | None = None)
     )
 
 
-def render_page(contents: c.Contents, *, live: bool = False, made: tuple[Section, ...] | None = None) -> str:
-    """One HTML document."""
-    parts = page_parts(contents, made=made)
+def render_page(contents: c.Contents, *, parts: Parts | None = None, live: str | None = None) -> str:
+    """One HTML document: a file that stands alone, or, where `live` names the version shown, the page of a server."""
+    parts = page_parts(contents) if parts is None else parts
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             title=contents.study,
             body=parts.body,
-            data=_json(parts.data),
+            data=script_json(parts.data),
             css=_asset("page.css"),
             script=_asset("page.js"),
-            plotly=None if live else plotly_script(),
+            plotly=None if live is not None else plotly_script(),
             live=live,
-            policy=LIVE_POLICY if live else FILE_POLICY,
+            policy=FILE_POLICY if live is None else LIVE_POLICY,
             version=__version__,
         )
     )
@@ -118,7 +118,7 @@ def _gain(difference: c.Difference) -> str:
     return difference_text(abs(difference.value), difference.rank_by).removeprefix("+")
 
 
-def _json(data: Any) -> str:
+def script_json(data: Any) -> str:
     """JSON that can stand inside a script element: no character of it is read as HTML, and NaN is null."""
     text = json.dumps(_plain(data), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_listed)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -6,6 +6,7 @@ score; test scores have panels of their own.
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -133,8 +134,8 @@ def read_frontier(
         raw=raw,
         soups=drawn,
         fits=(
-            _fit("raw training", [(p.compute, p.score) for p in raw], until=last),
-            _fit("Trajectory Soup", [(p.compute, p.score) for p in drawn if p.on_frontier], until=last * BEYOND),
+            _fit("raw training", tuple((p.compute, p.score) for p in raw), last),
+            _fit("Trajectory Soup", tuple((p.compute, p.score) for p in drawn if p.on_frontier), last * BEYOND),
         ),
         cost=_cost(plan, validation, sweeps),
     )
@@ -219,7 +220,8 @@ def _predictions(points: Sequence[r.SweepPoint]) -> dict[tuple[int, int], float]
     return found
 
 
-def _fit(label: str, points: Sequence[tuple[float, float]], *, until: float) -> c.FittedCurve:
+@functools.lru_cache(maxsize=16)  # a live page reads again and again while only training moves
+def _fit(label: str, points: tuple[tuple[float, float], ...], until: float) -> c.FittedCurve:
     import numpy as np
 
     try:

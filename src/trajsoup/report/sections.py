@@ -38,7 +38,8 @@ class Section:
     name: str
     title: str
     figures: tuple[Drawn, ...] = ()
-    tables: tuple[tables.Table, ...] = ()
+    tables: tuple[tables.Table, ...] = ()  # before the figures
+    more: tuple[tables.Table, ...] = ()  # after them
     empty: str = ""
 
 
@@ -61,7 +62,7 @@ def _main(contents: c.Contents) -> Section:
                     figure=answer.differences(rows, best=best),
                 )
             )
-    listed = [tables.score_table(t) for t in contents.tables]
+    listed: list[tables.Table] = []
     if contents.differences:
         listed.append(tables.differences_table(contents.differences))
     if contents.seeds:
@@ -70,7 +71,8 @@ def _main(contents: c.Contents) -> Section:
         name="results",
         title="Results",
         figures=tuple(figures),
-        tables=tuple(listed),
+        tables=tuple(tables.score_table(t) for t in contents.tables),
+        more=tuple(listed),
         empty="No soup has been scored on test yet.",
     )
 
@@ -127,14 +129,14 @@ def _frontier(contents: c.Contents) -> Section:
         name="compute",
         title="Compute",
         figures=(drawn,),
-        tables=(tables.pairs_table("cost", "Full cost", data.cost),) if data.cost else (),
+        more=(tables.pairs_table("cost", "Full cost", data.cost),) if data.cost else (),
     )
 
 
 def _surface(contents: c.Contents) -> Section:
     sweep = contents.surface
     if sweep is None:
-        return Section(name="scaling", title="How many branches, how many checkpoints", empty="The (N, K) sweep has not run.")
+        return Section(name="scaling", title="Branches and checkpoints", empty="The (N, K) sweep has not run.")
     figures = [
         Drawn(name="surface", title="N branches by K checkpoints", caption=captions.surface(sweep), figure=scaling.surface(sweep)),
         Drawn(name="merge-size", title="Merge size", caption=captions.merge_size(sweep), figure=scaling.merge_size(sweep)),
@@ -148,18 +150,18 @@ def _surface(contents: c.Contents) -> Section:
                 figure=scaling.predicted(sweep),
             )
         )
-    return Section(name="scaling", title="How many branches, how many checkpoints", figures=tuple(figures))
+    return Section(name="scaling", title="Branches and checkpoints", figures=tuple(figures))
 
 
 def _ablations(contents: c.Contents) -> Section:
     return Section(
         name="ablations",
-        title="What each choice is worth",
+        title="Ablations",
         figures=tuple(
             Drawn(name=f"ablation-{a.name}", title=a.title, caption=captions.ablation(a), figure=ablations.ablation(a))
             for a in contents.ablations
         ),
-        tables=tuple(tables.ablation_table(a) for a in contents.ablations if any(v.low is not None for v in a.variants)),
+        more=tuple(tables.ablation_table(a) for a in contents.ablations if any(v.low is not None for v in a.variants)),
         empty="No ablation has been swept.",
     )
 
@@ -214,7 +216,7 @@ def _provenance(contents: c.Contents) -> Section:
     found = contents.provenance
     listed = [tables.ingredients_table(found.ingredients)] if found.ingredients else []
     listed += [tables.pairs_table("settings", "Settings", [*found.versions, *found.settings])]
-    return Section(name="provenance", title="Provenance", tables=tuple(listed))
+    return Section(name="provenance", title="Provenance", more=tuple(listed))
 
 
 _ORDER = (_main, _curves, _frontier, _surface, _ablations, _geometry, _branches, _provenance)

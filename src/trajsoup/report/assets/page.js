@@ -34,7 +34,7 @@ function themed(layout, width) {
       if (narrow) result[key].tickfont = { size: 10 };
     }
   }
-  if (narrow) result.margin = { ...result.margin, l: 44, r: 8 };
+  if (narrow) result.margin = { ...result.margin, l: Math.min(result.margin.l, 44), r: 8 };
   return result;
 }
 
@@ -43,7 +43,12 @@ const settings = { responsive: true, displaylogo: false, modeBarButtonsToRemove:
 async function draw(element) {
   const spec = data.figures[element.dataset.figure];
   if (!spec) return;
-  await Plotly.react(element, structuredClone(spec.data), themed(spec.layout, element.clientWidth), settings);
+  const traces = structuredClone(spec.data);
+  if (element.clientWidth < 480) for (const trace of traces) {
+    if (trace.textfont) trace.textfont.size = 9;
+    if (trace.type === "heatmap") trace.showscale = false;
+  }
+  await Plotly.react(element, traces, themed(spec.layout, element.clientWidth), settings);
   if (!element.dataset.drawn) {
     element.dataset.drawn = "yes";
     element.on("plotly_click", (event) => {
@@ -244,7 +249,7 @@ async function refresh() {
   await drawAll();
 }
 function follow() {
-  const source = new EventSource("events");
+  const source = new EventSource(`events?since=${encodeURIComponent(document.body.dataset.live)}`);
   const mark = (lost) => {
     const sign = query("#live");
     sign.hidden = false;
@@ -256,4 +261,5 @@ function follow() {
   source.addEventListener("changed", refresh);
 }
 
-drawAll().then(() => { if ("live" in document.body.dataset) follow(); });
+if ("live" in document.body.dataset) follow();
+drawAll();

@@ -19,9 +19,12 @@ def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figur
 
     loss = rows[0].rank_by is RankBy.LOSS
     side = "nats per token; left is better" if loss else "points; right is better"
-    height = 110 + 46 * len(rows)
+    height = 100 + 66 * len(rows)
     figure = go.Figure(layout=layout(x=f"difference on {rows[0].split} ({side})", y="", height=height, showlegend=False))
-    for row in reversed(rows):
+    # names stand above their line, not beside it: a phone has no room on the left
+    figure.update_yaxes(showticklabels=False, showgrid=False, range=[-0.4, len(rows) - 0.25], automargin=False)
+    figure.update_layout(margin={"l": 16})
+    for position, row in enumerate(reversed(rows)):
         colour = SOUP if row.model == best else QUIET
         value = shown(row.value, row.rank_by)
         low = value if row.low is None else shown(row.low, row.rank_by)
@@ -30,7 +33,7 @@ def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figur
         figure.add_trace(
             go.Scatter(
                 x=[value],
-                y=[f"{plain(row.label)}<br>minus {plain(row.reference)}"],
+                y=[position],
                 error_x={
                     "type": "data",
                     "symmetric": False,
@@ -45,6 +48,17 @@ def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figur
                 customdata=[[row.model, hover(row)]],
                 hovertemplate="%{customdata[1]}<extra></extra>",
             )
+        )
+        figure.add_annotation(
+            x=0,
+            xref="paper",
+            y=position,
+            yshift=24,
+            align="left",
+            xanchor="left",
+            showarrow=False,
+            text=f"<b>{plain(row.label)}</b><br>minus {plain(row.reference)}",
+            font={"size": 11},
         )
     figure.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": QUIET})
     return figure

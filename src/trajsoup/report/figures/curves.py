@@ -18,6 +18,7 @@ from trajsoup.report.figures.style import (
     plain,
     score_text,
     shown,
+    strategy_colours,
     token_axis,
     tokens_text,
     unit,
@@ -37,10 +38,15 @@ def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True)
     figure = go.Figure(layout=layout(x=title, y=unit(panel.rank_by), height=height, showlegend=legend))
     raw = [c for c in panel.curves if c.raw]
     merged = [c for c in panel.curves if not c.raw]
-    colours = colours_of([c.name for c in merged])
+    colours = strategy_colours([c.name for c in merged])
+    bounds = focus(panel)
+    if bounds is not None:
+        figure.update_yaxes(range=[shown(value, panel.rank_by) for value in bounds])
     quiet = {c.name: faded(QUIET, 0.9) for c in raw}
     for i, curve in enumerate(raw):
-        figure.add_trace(go.Scatter(**_trace(curve, panel, size, quiet, dash=DASHES[i % len(DASHES)], width=1.2)))
+        trace = _trace(curve, panel, size, quiet, dash=DASHES[i % len(DASHES)], width=1.2)
+        trace |= {"legendgroup": "raw", "showlegend": i == 0, "name": "raw checkpoints"}
+        figure.add_trace(go.Scatter(**trace))
     for curve in merged:
         figure.add_trace(go.Scatter(**_trace(curve, panel, size, colours, dash="solid", width=2.6)))
     chosen = [(p, c) for c in raw for p in c.points if p.selected]
@@ -59,6 +65,23 @@ def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True)
     return figure
 
 
+def focus(panel: CurvePanel) -> tuple[float, float] | None:
+    """A range of scores that leaves out raw checkpoints from before the first merge; None: nothing is left out.
+
+    The first checkpoints after the fork point are so far off that everything else would be one line.
+    """
+    merged = [p for c in panel.curves if not c.raw for p in c.points]
+    raw = [p for c in panel.curves if c.raw for p in c.points]
+    if not merged or not raw:
+        return None
+    first = min(p.tokens for p in merged)
+    kept = [p.value for p in (*merged, *(p for p in raw if p.tokens >= first))]
+    low, high = min(kept), max(kept)
+    pad = 0.08 * (high - low) or 0.01
+    bounds = (low - pad, high + pad)
+    return None if all(bounds[0] <= p.value <= bounds[1] for p in raw) else bounds
+
+
 def categories(panels: Sequence[CurvePanel]) -> Figure:
     """Small multiples: the same strategies, one panel for each category."""
     import plotly.graph_objects as go
@@ -75,7 +98,7 @@ def categories(panels: Sequence[CurvePanel]) -> Figure:
     )
     figure = go.Figure(grid)
     names = list(dict.fromkeys(c.name for p in panels for c in p.curves if not c.raw))
-    colours = colours_of(names)
+    colours = strategy_colours(names)
     seen: set[str] = set()
     size, title = token_axis(max((q.tokens for p in panels for c in p.curves for q in c.points), default=1))
     for i, panel in enumerate(panels):

@@ -122,6 +122,7 @@ def surface(sweep: Surface) -> Figure:
             z=z,
             text=text,
             texttemplate="%{text}",
+            textfont={"size": 12},
             customdata=custom,
             hovertemplate="%{customdata[1]}<extra></extra>",
             colorscale=SEQUENTIAL,

@@ -33,6 +33,13 @@ def colours_of(names: Sequence[str]) -> Mapping[str, str]:
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
 
 
+def strategy_colours(names: Sequence[str]) -> Mapping[str, str]:
+    """The same for strategies; Trajectory Soup keeps its own."""
+    others = colours_of([name for name in names if "trajectory soup" not in name.lower()])
+    soups = [name for name in names if name not in others]
+    return {**others, **{name: SOUP if i == 0 else faded(SOUP, 0.6) for i, name in enumerate(soups)}}
+
+
 def faded(colour: str, alpha: float) -> str:
     """The same colour, see-through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
@@ -73,7 +80,13 @@ def difference_text(value: float | None, rank_by: RankBy) -> str:
     """A signed difference, in nats or in points."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:+.4f} nats" if rank_by is RankBy.LOSS else f"{100 * value:+.2f} points"
+    if rank_by is not RankBy.LOSS:
+        text = f"{100 * value:+.2f} points"
+    elif value and abs(value) < 0.00005:
+        text = f"{value:+.1e} nats"
+    else:
+        text = f"{value:+.4f} nats"
+    return text.replace("-", "−", 1)
 
 
 def better(a: float, b: float, rank_by: RankBy) -> bool:
