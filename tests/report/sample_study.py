@@ -347,11 +347,11 @@ class _Maker:
         horizons, scaling, coefficients, selections, allocation, sampling, between = [], [], [], [], [], [], []
         for i in range(every, shape.checkpoints + 1, every):
             h = shape.horizon * i // shape.checkpoints
-            single = self.row(f"horizons/single/{h}", "single", ok[:1], k=self.best_k(ok[:1], h), horizon=h)
+            single = self.row(f"horizons/single/{ok[0]}@{h}", "single", ok[:1], k=self.best_k(ok[:1], h), horizon=h)
             horizons.append(self.point(single, "Single-Trajectory Merge", h))
             if len(ok) > 1:
-                model = self.row(f"horizons/model/{h}", "model soup", ok, rule=Select.FINAL, horizon=h)
-                soup = self.row(f"horizons/soup/{h}", "soup", ok, k=self.best_k(ok, h), horizon=h)
+                model = self.row(f"horizons/model-soup/extended@{h}", "model soup", ok, rule=Select.FINAL, horizon=h)
+                soup = self.row(f"horizons/trajectory-soup/extended@{h}", "soup", ok, k=self.best_k(ok, h), horizon=h)
                 horizons += [self.point(model, "Model Soup", h), self.point(soup, "Trajectory Soup", h)]
         for n in range(1, len(ok) + 1):
             for names in itertools.combinations(ok, n):
@@ -363,7 +363,7 @@ class _Maker:
             k = min(8, shape.checkpoints)
             for scheme in Coefficients:
                 row = self.row(f"coefficients/{scheme.value}", scheme.value, ok, k=k, scheme=scheme)
-                coefficients.append(self.point(row, "coefficients", scheme.value.upper()))
+                coefficients.append(self.point(row, "coefficients", scheme.value))
             for rule in (Select.TOP_K, Select.GLOBAL, Select.TAIL_K, Select.ALL):
                 row = self.row(f"selections/{rule.value}", rule.value, ok, rule=rule,
                                k=None if rule is Select.ALL else k)  # fmt: skip
@@ -375,7 +375,7 @@ class _Maker:
                 row = self.row(f"allocation/{share}", "x", ok[:2], k=k)
                 row = r.RowRecord(**{**{f: getattr(row, f) for f in row.__slots__}, "weights": mixed,
                                      "validation_loss": self.bowl.loss(mixed)})  # fmt: skip
-                allocation.append(self.point(row, "allocation", share))
+                allocation.append(self.point(row, f"{ok[0]}:{ok[1]}", f"{round(share * 16)}:{round((1 - share) * 16)}"))
             for step in (1, 2):
                 for names in (ok[:1], ok[1:2], ok[:2]):
                     row = self.row(f"sampling/{'+'.join(names)}/{step}", "x", names, k=min(4 * step, k))

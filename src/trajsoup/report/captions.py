@@ -68,6 +68,8 @@ def over_tokens(panel: c.CurvePanel) -> str:
         f"{leader} leads at {count} of {len(horizons)} horizons and ends at {score_text(final, panel.rank_by)} "
         f"({panel.split})."
     )
+    if any("limited" in curve.name.lower() for curve in merged):
+        text += " The budget of a Limited curve is that of all its branches together."
     if raw:
         best = best_of([p.value for curve in raw for p in curve.points], panel.rank_by)
         word = "better" if better(final, best, panel.rank_by) else "worse"

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from trajsoup.core.pool import RankBy
+from trajsoup.core.quantity import format_tokens
 from trajsoup.report import contents as c
+from trajsoup.report.sweep_rows import pools_of, sweep_weights
 from trajsoup.study import records as r
 
 RANK = {r.Signal.LOSS: RankBy.LOSS, r.Signal.ACCURACY: RankBy.ACCURACY}
@@ -23,13 +25,29 @@ def read_soups(
     """Every model that a figure may show, by name; those of the main table with their row of W."""
     hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
     scored = {} if validation is None else {s.key: s for s in validation.checkpoints}
+
+    def ingredients(weights: Mapping[str, float]) -> tuple[c.Ingredient, ...]:
+        return tuple(
+            c.Ingredient(
+                checkpoint=key,
+                branch=scored[key].branch if key in scored else None,
+                tokens=scored[key].tokens if key in scored else None,
+                weight=weight,
+                score=scored[key].loss if key in scored else None,
+                sha256=hashes.get(key),
+            )
+            for key, weight in weights.items()
+        )
+
+    pools = pools_of(validation)
     found: dict[str, c.Soup] = {}
-    for sweep in sweeps.values():
+    for name, sweep in sweeps.items():
         for point in sweep.points:
             found[point.row] = c.Soup(
                 name=point.row,
-                label=f"{point.series}, {point.x}",
-                strategy=sweep.title,
+                label=_point_label(point, sweep),
+                strategy=f"{sweep.title}; its weights follow from validation scores",
+                ingredients=ingredients(sweep_weights(point, name, pools) or {}),
                 k=point.k,
                 scores=_scores(
                     validation_loss=point.validation_loss,
@@ -42,22 +60,11 @@ def read_soups(
                 horizon=point.horizon,
             )
     for row in () if rows is None else rows.rows:
-        ingredients = tuple(
-            c.Ingredient(
-                checkpoint=key,
-                branch=scored[key].branch if key in scored else None,
-                tokens=scored[key].tokens if key in scored else None,
-                weight=weight,
-                score=scored[key].loss if key in scored else None,
-                sha256=hashes.get(key),
-            )
-            for key, weight in row.weights.items()
-        )
         found[row.name] = c.Soup(
             name=row.name,
             label=row.label,
             strategy=f"{row.strategy}, {row.select}, {row.coefficients}",
-            ingredients=ingredients,
+            ingredients=ingredients(row.weights),
             k=row.k,
             scores=_scores(validation_loss=row.validation_loss, validation_accuracy=row.validation_accuracy),
             members=row.branches,
@@ -255,6 +262,14 @@ def _merge_command(soup: c.Soup | None, folder: str | None) -> str | None:
 
 def _scores(**values: float | None) -> dict[str, float]:
     return {name.replace("_", " "): value for name, value in values.items() if value is not None}
+
+
+def _point_label(point: r.SweepPoint, sweep: r.SweepRecord) -> str:
+    """A point in words: tokens as tokens, a K as a K."""
+    if isinstance(point.x, int | float):
+        number = format_tokens(round(point.x)) if point.x >= 1000 else f"{point.x:g}"
+        return f"{point.series}, {sweep.x_label} {number}"
+    return f"{point.series}: {point.x}"
 
 
 def _label(name: str, soups: Mapping[str, c.Soup]) -> str:

@@ -148,41 +148,59 @@ def read_ablations(sweeps: Mapping[str, r.SweepRecord]) -> tuple[c.Ablation, ...
 
 def _ablation(sweep: r.SweepRecord) -> c.Ablation:
     tested = all(p.test_loss is not None and p.test_loss.value is not None for p in sweep.points)
-    differences = {one.model: one for one in sweep.comparisons if one.signal is r.Signal.LOSS}
+    compared = [one for one in sweep.comparisons if one.signal is r.Signal.LOSS and one.difference is not None]
+    default = _default(sweep, compared)
     many = len({p.series for p in sweep.points}) > 1
-    numeric = sweep.name in ORDERED and all(isinstance(p.x, int | float) for p in sweep.points)
     variants: list[c.Variant] = []
-    for p in sweep.points:
+    for i, p in enumerate(sweep.points):
         value = p.test_loss.value if tested and p.test_loss is not None else p.validation_loss
         if value is None:
             continue
-        one = differences.get(p.row) if tested else None
         label = f"{p.x:g}" if isinstance(p.x, int | float) else p.x
+        difference, low, high = _from_default(p.row, default, compared) if tested else (None, None, None)
         variants.append(
             c.Variant(
                 soup=p.row,
                 label=f"{p.series}: {label}" if many else label,
                 value=value,
-                difference=None if one is None else one.difference,
-                low=None if one is None else one.low,
-                high=None if one is None else one.high,
-                position=float(p.x) if numeric else None,
+                difference=difference,
+                low=low,
+                high=high,
+                position=float(i) if sweep.name in ORDERED else None,
             )
         )
-    wanted = DEFAULTS.get(sweep.name)
-    default = next((v.label for v in variants if wanted is not None and v.label.lower().startswith(wanted)), None)
-    references = {one.reference for one in sweep.comparisons}
-    if len(references) == 1:
-        default = next((v.label for v in variants if v.soup in references), default)
     return c.Ablation(
         name=sweep.name,
         title=sweep.title,
         rank_by=RankBy.LOSS,
         split="test" if tested else "validation",
         variants=tuple(variants),
-        axis=sweep.x_label if numeric else None,
-        default=default,
+        axis=f"{sweep.x_label}, {sweep.points[0].series}" if sweep.name in ORDERED else None,
+        default=next((v.label for v in variants if v.soup == default), None),
     )
+
+
+def _default(sweep: r.SweepRecord, compared: Sequence[r.ComparisonRecord]) -> str | None:
+    """The row that every comparison of the sweep shares; without comparisons, the paper's default."""
+    shared = {p.row for p in sweep.points}
+    for one in compared:
+        shared &= {one.model, one.reference}
+    if compared and len(shared) == 1:
+        return shared.pop()
+    wanted = DEFAULTS.get(sweep.name)
+    return next((p.row for p in sweep.points if wanted is not None and str(p.x).lower() == wanted), None)
+
+
+def _from_default(
+    row: str, default: str | None, compared: Sequence[r.ComparisonRecord]
+) -> tuple[float | None, float | None, float | None]:
+    """The row minus the default; a comparison recorded the other way round changes its sign."""
+    for one in compared:
+        if (one.model, one.reference) == (row, default):
+            return one.difference, one.low, one.high
+        if (one.model, one.reference) == (default, row) and one.difference is not None:
+            return -one.difference, None if one.high is None else -one.high, None if one.low is None else -one.low
+    return None, None, None
 
 
 def _raw(
@@ -200,10 +218,10 @@ def _raw(
 
 def _strategies(points: Sequence[r.SweepPoint], of: Callable[[r.SweepPoint], float | None]) -> list[c.Curve]:
     found: dict[str, list[c.Point]] = {}
-    for p in sorted(points, key=lambda p: p.horizon or 0):
+    for p in sorted(points, key=_budget):
         value = of(p)
         if value is not None:
-            found.setdefault(p.series, []).append(c.Point(tokens=p.horizon or 0, value=value, name=p.row))
+            found.setdefault(p.series, []).append(c.Point(tokens=_budget(p), value=value, name=p.row))
     return [c.Curve(name=name, raw=False, points=tuple(line)) for name, line in found.items()]
 
 
@@ -270,6 +288,11 @@ def _cost(
             ("validation FLOPs", f"{spent:.4g} ({spent / (flops * plan.total_tokens):.2%} of the training FLOPs)")
         )
     return tuple(lines)
+
+
+def _budget(point: r.SweepPoint) -> int:
+    """The token budget of sec:setup: of all branches together in the Limited setting, of each in the Extended one."""
+    return round(point.x) if isinstance(point.x, int | float) else point.horizon or 0
 
 
 def _loss(point: r.SweepPoint) -> float:

@@ -27,6 +27,7 @@ from trajsoup.report.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+BUDGET = "token budget"  # of sec:setup: per branch; in the Limited setting of all branches together
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -34,7 +35,7 @@ def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True)
     """Every strategy against tokens, raw checkpoints behind; rings mark the ingredients of the best soup."""
     import plotly.graph_objects as go
 
-    size, title = token_axis(max((p.tokens for c in panel.curves for p in c.points), default=1))
+    size, title = token_axis(max((p.tokens for c in panel.curves for p in c.points), default=1), name=BUDGET)
     figure = go.Figure(layout=layout(x=title, y=unit(panel.rank_by), height=height, showlegend=legend))
     raw = [c for c in panel.curves if c.raw]
     merged = [c for c in panel.curves if not c.raw]
@@ -100,7 +101,7 @@ def categories(panels: Sequence[CurvePanel]) -> Figure:
     names = list(dict.fromkeys(c.name for p in panels for c in p.curves if not c.raw))
     colours = strategy_colours(names)
     seen: set[str] = set()
-    size, title = token_axis(max((q.tokens for p in panels for c in p.curves for q in c.points), default=1))
+    size, title = token_axis(max((q.tokens for p in panels for c in p.curves for q in c.points), default=1), name=BUDGET)
     for i, panel in enumerate(panels):
         for curve in panel.curves:
             if curve.raw:

@@ -104,9 +104,9 @@ def tokens_text(tokens: float) -> str:
     return format_tokens(round(tokens))
 
 
-def token_axis(longest: int) -> tuple[float, str]:
+def token_axis(longest: int, *, name: str = "tokens per branch") -> tuple[float, str]:
     """A divisor and the axis title that goes with it."""
     for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
         if longest >= 2 * size:
-            return float(size), f"tokens per branch ({letter})"
-    return 1.0, "tokens per branch"
+            return float(size), f"{name} ({letter})"
+    return 1.0, name
