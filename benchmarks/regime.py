@@ -40,6 +40,8 @@ CELLS = [
     {"model": "small", "bytes": 800_000, "lr": 4e-3},
     {"model": "tiny", "bytes": 4_000_000, "lr": 1e-2},
     {"model": "tiny", "bytes": 800_000, "lr": 4e-3},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 2e-2},
+    {"model": "small", "bytes": 4_000_000, "lr": 2e-2},
 ]
 
 
@@ -64,6 +66,8 @@ def main() -> None:
 
 def measure(cell: dict, folder: Path) -> dict:
     """Train baseline and EXP3 of one cell; the merged serial curve and J."""
+    import torch
+
     from trajsoup.core.choosing import choose, with_scores
     from trajsoup.core.screening import screen
     from trajsoup.core.soup import Row, soup_row
@@ -74,8 +78,6 @@ def measure(cell: dict, folder: Path) -> dict:
     from trajsoup.study.file import load_study
     from trajsoup.study.score import score_validation
     from trajsoup.study.train import train_study
-
-    import torch
 
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +123,7 @@ def measure(cell: dict, folder: Path) -> dict:
     fork = open_checkpoint(trained.fork_point)
     checkpoints["fork"] = fork
     start = score([Row(name="fork", weights={"fork": 1.0})], validation, "validation")["fork"].losses.loss()
-    first, half, full = (merged[h]["loss"] for h in sorted(merged))
+    half, full = (merged[h]["loss"] for h in sorted(merged)[1:])
     return {
         "epochs": round(EVERY * COUNT / len(corpus.train.tokens), 2),
         "fork_point": start,

@@ -27,7 +27,7 @@ def fine_tuning_stage(bench: Workbench) -> bool:
     """Fine-tune and score what is not known yet."""
     plan = bench.setup.sft
     assert plan is not None
-    inputs = {"rows": bench.records.digest("rows"), "sft": digest_of(dataclasses.asdict(plan))}
+    inputs = {"rows": bench.records.digest("rows"), "settings": digest_of(dataclasses.asdict(plan))}
     return bench.records.ensure("sft", inputs, lambda: _tune(bench, plan, inputs))[1]
 
 

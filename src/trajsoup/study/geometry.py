@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from trajsoup.core.gram import Gram
 from trajsoup.core.geometry import alignment, direction, displacements, project
+from trajsoup.core.gram import Gram
 from trajsoup.core.pool import Pool
 from trajsoup.core.selection import Select
 from trajsoup.core.soup import Row
