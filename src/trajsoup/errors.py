@@ -75,3 +75,7 @@ class CorpusError(TrajsoupError):
 
 class ScoreError(TrajsoupError):
     """A model cannot be scored, or scores cannot be compared."""
+
+
+class ReportError(TrajsoupError):
+    """A report cannot be drawn or shown."""

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from trajsoup.core.budget import Setting
-from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.coefficients import Coefficients
+from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.selection import Select
 from trajsoup.core.soup import soup_row
 from trajsoup.core.splits import Split
@@ -152,9 +152,15 @@ class _Maker:
 
     def plan(self) -> r.PlanRecord:
         recipe = {
-            "optimizer": "muon", "momentum": "0", "peak_lr": "0.000339", "global_batch": "256", "seed": "1234",
-            "schedule": "cosine to 3.39e-05", "warmup": "1%", "weight_decay": "0.1",
-        }  # fmt: skip
+            "optimizer": "muon",
+            "momentum": "0",
+            "peak_lr": "0.000339",
+            "global_batch": "256",
+            "seed": "1234",
+            "schedule": "cosine to 3.39e-05",
+            "warmup": "1%",
+            "weight_decay": "0.1",
+        }
         branches = {}
         for i, name in enumerate(self.shape.branches):
             change = dict(RECIPES[j] for j in ([] if i == 0 else [0, (i - 1) % len(RECIPES)]))
@@ -162,12 +168,23 @@ class _Maker:
             branches[name] = r.BranchPlan(recipe={**recipe, **change}, changed=changed, steps=1200)
         total = self.shape.horizon * len(self.shape.branches)
         return r.PlanRecord(
-            inputs={"study": "0" * 64}, title=self.shape.title, seed=0, setting=Setting.EXTENDED,
-            horizon=self.shape.horizon, checkpoint_every=self.shape.horizon // self.shape.checkpoints,
-            sequence_length=4096, total_tokens=total, total_params=7_900_000_000, active_params=1_300_000_000,
-            flops_per_token=7.8e9, train_flops=7.8e9 * total, epochs=0.8,
-            corpus={"train": 700 * B, "validation": 2_000_000, "test": 2_000_000}, branches=branches, baseline=self.base,
-        )  # fmt: skip
+            inputs={"study": "0" * 64},
+            title=self.shape.title,
+            seed=0,
+            setting=Setting.EXTENDED,
+            horizon=self.shape.horizon,
+            checkpoint_every=self.shape.horizon // self.shape.checkpoints,
+            sequence_length=4096,
+            total_tokens=total,
+            total_params=7_900_000_000,
+            active_params=1_300_000_000,
+            flops_per_token=7.8e9,
+            train_flops=7.8e9 * total,
+            epochs=0.8,
+            corpus={"train": 700 * B, "validation": 2_000_000, "test": 2_000_000},
+            branches=branches,
+            baseline=self.base,
+        )
 
     def train(self) -> r.TrainRecord:
         return r.TrainRecord(
@@ -193,16 +210,25 @@ class _Maker:
 
     def validation(self) -> r.ValidationRecord:
         return r.ValidationRecord(
-            inputs={"train": "2" * 64}, split=Split.VALIDATION, documents=2000, fork_point_loss=self.bowl.loss(None),
+            inputs={"train": "2" * 64},
+            split=Split.VALIDATION,
+            documents=2000,
+            fork_point_loss=self.bowl.loss(None),
             fork_point_accuracy=None,
             checkpoints=tuple(
                 r.ScoredCheckpoint(
-                    key=k, branch=b, tokens=self.bowl.tokens[k], loss=self.bowl.loss({k: 1.0}),
-                    accuracy=self.bowl.accuracy({k: 1.0}), probe_loss=self.bowl.loss({k: 1.0}) - 0.02,
+                    key=k,
+                    branch=b,
+                    tokens=self.bowl.tokens[k],
+                    loss=self.bowl.loss({k: 1.0}),
+                    accuracy=self.bowl.accuracy({k: 1.0}),
+                    probe_loss=self.bowl.loss({k: 1.0}) - 0.02,
                 )
-                for b in self.shape.branches if b != self.shape.failed for k in self.bowl.keys[b]
+                for b in self.shape.branches
+                if b != self.shape.failed
+                for k in self.bowl.keys[b]
             ),
-        )  # fmt: skip
+        )
 
     def screen(self) -> r.ScreenRecord:
         verdicts = []
@@ -223,27 +249,57 @@ class _Maker:
             base = self.bowl.loss({self.bowl.keys[self.base][-1]: 1.0})
             verdicts.append(
                 r.ScreenVerdict(
-                    branch=b, admitted=admitted, tokens=self.shape.horizon, loss=base * (1 + last), baseline_loss=base,
-                    loss_gap=last, suspiciously_low=last < -0.01, gaps=gaps,
+                    branch=b,
+                    admitted=admitted,
+                    tokens=self.shape.horizon,
+                    loss=base * (1 + last),
+                    baseline_loss=base,
+                    loss_gap=last,
+                    suspiciously_low=last < -0.01,
+                    gaps=gaps,
                 )
-            )  # fmt: skip
+            )
         return r.ScreenRecord(
-            inputs={}, baseline=self.base, tolerance=0.01, measured_on="probe of training documents",
+            inputs={},
+            baseline=self.base,
+            tolerance=0.01,
+            measured_on="probe of training documents",
             verdicts=tuple(verdicts),
-        )  # fmt: skip
+        )
 
-    def row(self, name: str, label: str, branches, *, k=None, horizon=None, rule=Select.TOP_K,
-            scheme=Coefficients.EQUAL, setting=None) -> r.RowRecord:  # fmt: skip
+    def row(
+        self,
+        name: str,
+        label: str,
+        branches,
+        *,
+        k=None,
+        horizon=None,
+        rule=Select.TOP_K,
+        scheme=Coefficients.EQUAL,
+        setting=None,
+    ) -> r.RowRecord:
         pools = [self.pool(b) for b in branches]
         weights = dict(soup_row(pools, k=k, rule=rule, scheme=scheme, horizon=horizon, name=name).weights)
         limit = horizon or self.shape.horizon
         return r.RowRecord(
-            name=name, label=label, strategy=name.split("/")[0], setting=setting, select=rule.value,
-            coefficients=scheme.value, k=k, horizon=limit, budget_tokens=limit * len(branches), branches=tuple(branches),
-            weights=weights, validation_loss=self.bowl.loss(weights), validation_accuracy=self.bowl.accuracy(weights),
-            chosen_on=r.ChosenOn(split=Split.VALIDATION, signal=r.Signal.LOSS, free=("k",), among=9,
-                                 score=self.bowl.loss(weights)),
-        )  # fmt: skip
+            name=name,
+            label=label,
+            strategy=name.split("/")[0],
+            setting=setting,
+            select=rule.value,
+            coefficients=scheme.value,
+            k=k,
+            horizon=limit,
+            budget_tokens=limit * len(branches),
+            branches=tuple(branches),
+            weights=weights,
+            validation_loss=self.bowl.loss(weights),
+            validation_accuracy=self.bowl.accuracy(weights),
+            chosen_on=r.ChosenOn(
+                split=Split.VALIDATION, signal=r.Signal.LOSS, free=("k",), among=9, score=self.bowl.loss(weights)
+            ),
+        )
 
     def pool(self, branch: str) -> Pool:
         return Pool(
@@ -270,13 +326,27 @@ class _Maker:
         rows += [self.row(f"single/{b}", f"{b} Merge", [b], k=self.best_k([b])) for b in self.ok]
         for s, h, name in ((Setting.LIMITED, limited, "Limited"), (Setting.EXTENDED, None, "Extended")):
             low = s.value
-            rows.append(self.row(f"single-merge/{low}", f"Single-Trajectory Merge ({name})", [best],
-                                 k=self.best_k([best]), setting=s))  # fmt: skip
+            rows.append(
+                self.row(
+                    f"single-merge/{low}", f"Single-Trajectory Merge ({name})", [best], k=self.best_k([best]), setting=s
+                )
+            )
             if len(self.ok) > 1:
-                rows.append(self.row(f"model-soup/{low}", f"Model Soup ({name})", self.ok, rule=Select.FINAL,
-                                     horizon=h, setting=s))  # fmt: skip
-                rows.append(self.row(f"trajectory-soup/{low}", f"Trajectory Soup ({name})", self.ok,
-                                     k=self.best_k(self.ok, h), horizon=h, setting=s))  # fmt: skip
+                rows.append(
+                    self.row(
+                        f"model-soup/{low}", f"Model Soup ({name})", self.ok, rule=Select.FINAL, horizon=h, setting=s
+                    )
+                )
+                rows.append(
+                    self.row(
+                        f"trajectory-soup/{low}",
+                        f"Trajectory Soup ({name})",
+                        self.ok,
+                        k=self.best_k(self.ok, h),
+                        horizon=h,
+                        setting=s,
+                    )
+                )
         self._rows = {row.name: row for row in rows}
         return r.RowsRecord(inputs={}, rows=tuple(rows))
 
@@ -287,13 +357,15 @@ class _Maker:
             loss, overall = self.bowl.loss(weights) + 0.004, self.bowl.accuracy(weights)
             found.append(
                 r.Evaluation(
-                    row=row.name, split=Split.TEST,
+                    row=row.name,
+                    split=Split.TEST,
                     loss=r.Estimate(value=loss, low=loss - 0.012, high=loss + 0.012, count=2000),
                     overall_average=r.Estimate(value=overall, low=overall - 0.006, high=overall + 0.006, count=4100),
-                    categories=self.bowl.categories(weights), sources={"web": loss + 0.2, "books": loss, "code": loss - 0.7},
+                    categories=self.bowl.categories(weights),
+                    sources={"web": loss + 0.2, "books": loss, "code": loss - 0.7},
                     seeds=(0,),
                 )
-            )  # fmt: skip
+            )
         return r.EvaluationsRecord(inputs={}, evaluations=tuple(found))
 
     def compare(self, model: str, reference: str, signal: r.Signal, half: float) -> r.ComparisonRecord:
@@ -301,11 +373,20 @@ class _Maker:
         of = self.bowl.loss if signal is r.Signal.LOSS else self.bowl.accuracy
         value = of(a) - of(b)
         return r.ComparisonRecord(
-            name=f"{model} vs {reference} {signal.value}", question=f"does {model} beat {reference}?", model=model,
-            reference=reference, signal=signal, split=Split.TEST, difference=value, low=value - half, high=value + half,
-            probability_of_improvement=0.99, within_noise=abs(value) <= half, count=2000,
+            name=f"{model} vs {reference} {signal.value}",
+            question=f"does {model} beat {reference}?",
+            model=model,
+            reference=reference,
+            signal=signal,
+            split=Split.TEST,
+            difference=value,
+            low=value - half,
+            high=value + half,
+            probability_of_improvement=0.99,
+            within_noise=abs(value) <= half,
+            count=2000,
             matched="the same horizon per branch",
-        )  # fmt: skip
+        )
 
     def comparisons(self) -> r.ComparisonsRecord:
         pairs = [
@@ -315,8 +396,11 @@ class _Maker:
         ]
         if len(self.ok) > 1:
             pairs.append(("trajectory-soup/extended", "model-soup/extended"))
-        found = [self.compare(a, b, s, h) for s, h in ((r.Signal.LOSS, 0.0016), (r.Signal.ACCURACY, 0.0019))
-                 for a, b in pairs]  # fmt: skip
+        found = [
+            self.compare(a, b, s, h)
+            for s, h in ((r.Signal.LOSS, 0.0016), (r.Signal.ACCURACY, 0.0019))
+            for a, b in pairs
+        ]
         return r.ComparisonsRecord(inputs={}, level=0.95, resamples=2000, comparisons=tuple(found))
 
     def answer(self) -> r.AnswerRecord | None:
@@ -325,21 +409,34 @@ class _Maker:
         soup, single = "trajectory-soup/extended", "single-merge/extended"
         loss = self.compare(soup, single, r.Signal.LOSS, 0.0016)
         return r.AnswerRecord(
-            inputs={}, soup=soup, single=single, loss=loss,
+            inputs={},
+            soup=soup,
+            single=single,
+            loss=loss,
             accuracy=self.compare(soup, single, r.Signal.ACCURACY, 0.0019),
             words=(f"Trajectory Soup changes the test loss by {loss.difference:+.4f} nats.",),
-            soup_folder="soups/trajectory-soup-extended", seeds=(0,),
-        )  # fmt: skip
+            soup_folder="soups/trajectory-soup-extended",
+            seeds=(0,),
+        )
 
     def point(self, row: r.RowRecord, series: str, x: float | str) -> r.SweepPoint:
         weights = dict(row.weights)
         return r.SweepPoint(
-            row=row.name, series=series, x=x, k=row.k, n_branches=len(row.branches), merge_size=len(weights),
-            horizon=row.horizon, budget_tokens=row.budget_tokens, branches=row.branches, chosen_on=row.chosen_on,
-            validation_loss=row.validation_loss, validation_accuracy=row.validation_accuracy,
+            row=row.name,
+            series=series,
+            x=x,
+            k=row.k,
+            n_branches=len(row.branches),
+            merge_size=len(weights),
+            horizon=row.horizon,
+            budget_tokens=row.budget_tokens,
+            branches=row.branches,
+            chosen_on=row.chosen_on,
+            validation_loss=row.validation_loss,
+            validation_accuracy=row.validation_accuracy,
             test_loss=r.Estimate(value=self.bowl.loss(weights) + 0.004, low=None, high=None, count=2000),
             test_accuracy=self.bowl.accuracy(weights),
-        )  # fmt: skip
+        )
 
     def sweeps(self) -> dict[str, r.SweepRecord]:
         ok, shape = self.ok, self.shape
@@ -365,16 +462,22 @@ class _Maker:
                 row = self.row(f"coefficients/{scheme.value}", scheme.value, ok, k=k, scheme=scheme)
                 coefficients.append(self.point(row, "coefficients", scheme.value))
             for rule in (Select.TOP_K, Select.GLOBAL, Select.TAIL_K, Select.ALL):
-                row = self.row(f"selections/{rule.value}", rule.value, ok, rule=rule,
-                               k=None if rule is Select.ALL else k)  # fmt: skip
+                row = self.row(
+                    f"selections/{rule.value}", rule.value, ok, rule=rule, k=None if rule is Select.ALL else k
+                )
                 selections.append(self.point(row, "selection", rule.value))
             for share in (0.125, 0.25, 0.5, 0.75, 0.875):
                 a = self.row("x", "x", ok[:1], k=k).weights
                 b = self.row("x", "x", ok[1:2], k=k).weights
                 mixed = {**{c: w * share for c, w in a.items()}, **{c: w * (1 - share) for c, w in b.items()}}
                 row = self.row(f"allocation/{share}", "x", ok[:2], k=k)
-                row = r.RowRecord(**{**{f: getattr(row, f) for f in row.__slots__}, "weights": mixed,
-                                     "validation_loss": self.bowl.loss(mixed)})  # fmt: skip
+                row = r.RowRecord(
+                    **{
+                        **{f: getattr(row, f) for f in row.__slots__},
+                        "weights": mixed,
+                        "validation_loss": self.bowl.loss(mixed),
+                    }
+                )
                 allocation.append(self.point(row, f"{ok[0]}:{ok[1]}", f"{round(share * 16)}:{round((1 - share) * 16)}"))
             for step in (1, 2):
                 for names in (ok[:1], ok[1:2], ok[:2]):
@@ -383,16 +486,30 @@ class _Maker:
             for a, b in itertools.combinations(ok, 2):
                 ends = [self.row("x", "x", [name], k=k).weights for name in (a, b)]
                 for lam in (0.0, 0.25, 0.5, 0.75, 1.0):
-                    mixed = {**{c: w * (1 - lam) for c, w in ends[0].items()}, **{c: w * lam for c, w in ends[1].items()}}
+                    mixed = {
+                        **{c: w * (1 - lam) for c, w in ends[0].items()},
+                        **{c: w * lam for c, w in ends[1].items()},
+                    }
                     row = self.row(f"interpolation/{a}+{b}/{lam}", "x", (a, b), k=k)
-                    row = r.RowRecord(**{**{f: getattr(row, f) for f in row.__slots__}, "weights": mixed,
-                                         "validation_loss": self.bowl.loss(mixed)})  # fmt: skip
+                    row = r.RowRecord(
+                        **{
+                            **{f: getattr(row, f) for f in row.__slots__},
+                            "weights": mixed,
+                            "validation_loss": self.bowl.loss(mixed),
+                        }
+                    )
                     between.append(self.point(row, f"{a}+{b}", lam))
-            full |= {"coefficients": coefficients, "selections": selections, "allocation": allocation,
-                     "sampling": sampling, "interpolation": between}  # fmt: skip
+            full |= {
+                "coefficients": coefficients,
+                "selections": selections,
+                "allocation": allocation,
+                "sampling": sampling,
+                "interpolation": between,
+            }
         return {
-            name: r.SweepRecord(inputs={}, name=name, title=name.capitalize(), paper="fig:x", x_label=name,
-                                points=tuple(points))  # fmt: skip
+            name: r.SweepRecord(
+                inputs={}, name=name, title=name.capitalize(), paper="fig:x", x_label=name, points=tuple(points)
+            )
             for name, points in full.items()
         }
 
@@ -407,31 +524,54 @@ class _Maker:
         share = s**2 / np.sum(s**2)
         flat = (x - x.mean(axis=0)) @ vt[:2].T
         points = [
-            r.ProjectedPoint(name=k, kind="checkpoint", branch=self.bowl.branch_of(k), tokens=self.bowl.tokens[k],
-                             x=float(p[0]), y=float(p[1]))
+            r.ProjectedPoint(
+                name=k,
+                kind="checkpoint",
+                branch=self.bowl.branch_of(k),
+                tokens=self.bowl.tokens[k],
+                x=float(p[0]),
+                y=float(p[1]),
+            )
             for k, p in zip(keys, flat, strict=True)
-        ]  # fmt: skip
+        ]
         window = min(4, self.shape.checkpoints)
         for b in ok:
             own = self.bowl.keys[b]
             for i in range(window, len(own) + 1, max(len(own) // 6, 1)):
                 p = (np.mean([self.bowl.x[k] for k in own[i - window : i]], axis=0) - x.mean(axis=0)) @ vt[:2].T
                 points.append(
-                    r.ProjectedPoint(name=f"anchor/{b}/{i}", kind="anchor", branch=b, tokens=self.bowl.tokens[own[i - 1]],
-                                     x=float(p[0]), y=float(p[1]))
-                )  # fmt: skip
+                    r.ProjectedPoint(
+                        name=f"anchor/{b}/{i}",
+                        kind="anchor",
+                        branch=b,
+                        tokens=self.bowl.tokens[own[i - 1]],
+                        x=float(p[0]),
+                        y=float(p[1]),
+                    )
+                )
         for row in self._rows.values():
             if row.name.startswith("trajectory-soup"):
                 p = (sum(w * self.bowl.x[k] for k, w in row.weights.items()) - x.mean(axis=0)) @ vt[:2].T
-                points.append(r.ProjectedPoint(name=row.name, kind="soup", branch=None, tokens=row.horizon,
-                                               x=float(p[0]), y=float(p[1])))  # fmt: skip
+                points.append(
+                    r.ProjectedPoint(
+                        name=row.name, kind="soup", branch=None, tokens=row.horizon, x=float(p[0]), y=float(p[1])
+                    )
+                )
         f = (self.bowl.fork - x.mean(axis=0)) @ vt[:2].T
-        points.append(r.ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]),
-                                       y=float(f[1])))  # fmt: skip
+        points.append(
+            r.ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]), y=float(f[1]))
+        )
         return r.GeometryRecord(
-            inputs={}, window=4, interval=(0, self.shape.horizon),
-            directions=tuple(r.BranchDirection(branch=b, variance_share=0.7, net_displacement=0.5, points=20) for b in ok),
-            branches=tuple(ok), cosines=cosines,
+            inputs={},
+            window=4,
+            interval=(0, self.shape.horizon),
+            directions=tuple(
+                r.BranchDirection(branch=b, variance_share=0.7, net_displacement=0.5, points=20) for b in ok
+            ),
+            branches=tuple(ok),
+            cosines=cosines,
             angles=tuple(tuple(math.degrees(math.acos(max(-1, min(1, c)))) for c in row) for row in cosines),
-            displacements={}, plane_variance_share=(float(share[0]), float(share[1])), plane=tuple(points),
-        )  # fmt: skip
+            displacements={},
+            plane_variance_share=(float(share[0]), float(share[1])),
+            plane=tuple(points),
+        )

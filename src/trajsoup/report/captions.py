@@ -22,7 +22,9 @@ def differences(rows: Sequence[c.Difference]) -> str:
     gains = [d for d in rows if d.evidence is c.Evidence.STRONG]
     losses = [d for d in rows if d.evidence is c.Evidence.AGAINST]
     noise = len(rows) - len(gains) - len(losses)
-    parts = [f"{len(gains)} of {len(rows)} comparisons are better beyond noise, {len(losses)} worse, {noise} inside it."]
+    parts = [
+        f"{len(gains)} of {len(rows)} comparisons are better beyond noise, {len(losses)} worse, {noise} inside it."
+    ]
     if gains:
         top = max(gains, key=lambda d: abs(d.value))
         parts.append(f"The largest gain: {top.label} over {top.reference}, {difference_text(top.value, top.rank_by)}.")
@@ -171,7 +173,9 @@ def merge_size(sweep: c.Surface) -> str:
         sizes.setdefault(cell.merge_size, {})[cell.n_branches] = cell.value
     shared = [(m, found) for m, found in sorted(sizes.items()) if len(found) > 1]
     wins = sum(1 for _, found in shared if better(found[max(found)], found[min(found)], sweep.rank_by))
-    text = f"At equal merge size the soup of more branches is better in {wins} of {len(shared)} cases." if shared else ""
+    text = (
+        f"At equal merge size the soup of more branches is better in {wins} of {len(shared)} cases." if shared else ""
+    )
     last = {n: best_of([cell.value for cell in sweep.cells if cell.n_branches == n], sweep.rank_by) for n in ns}
     steps = ", ".join(f"N = {n} {score_text(v, sweep.rank_by)}" for n, v in last.items())
     return f"{text} Best of each N: {steps}.".strip()
@@ -210,7 +214,9 @@ def ablation(study: c.Ablation) -> str:
         if not ahead:
             text += f" Nothing beats the default, {study.default}."
         elif any(name in certain for name in ahead):
-            text += f" Better than the default {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
+            text += (
+                f" Better than the default {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
+            )
         else:
             text += f" Nominally ahead of the default {study.default}: {', '.join(ahead)}; no interval excludes a tie."
     return text
@@ -268,11 +274,11 @@ def screen(branches: Sequence[c.Branch]) -> str:
     rejected = [b for b in judged if not b.admitted]
     text = f"{len(judged) - len(rejected)} of {len(judged)} branches admitted."
     if rejected:
-        gaps = ", ".join(f"{b.name} (J {b.loss_gap:+.2%})" for b in rejected if b.loss_gap is not None)
-        text += f" Rejected: {gaps}."
-    others = [b for b in judged if b.loss_gap]
-    if others:
-        text += f" J at the horizon from {min(b.loss_gap or 0 for b in others):+.2%} to {max(b.loss_gap or 0 for b in others):+.2%}."
+        names = ", ".join(f"{b.name} (J {b.loss_gap:+.2%})" for b in rejected if b.loss_gap is not None)
+        text += f" Rejected: {names}."
+    gaps = [b.loss_gap for b in judged if b.loss_gap]
+    if gaps:
+        text += f" J at the horizon from {min(gaps):+.2%} to {max(gaps):+.2%}."
     return text
 
 

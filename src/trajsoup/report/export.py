@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from trajsoup.errors import OutputError
-from trajsoup.report.page import FILE_POLICY, plotly_script, script_json
+from trajsoup.report.page import FILE_POLICY, asset, plotly_script, script_json
 from trajsoup.report.sections import Drawn
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -41,32 +41,6 @@ TIMEOUT_SECONDS = 180
 VIRTUAL_MILLISECONDS = 10_000  # the page's clock, which stands still while it draws; real time is TIMEOUT_SECONDS
 HOW_TO_GET_ONE = "install chromium (Debian: apt-get install chromium), or name one in TRAJSOUP_BROWSER"
 _IMAGE = re.compile(r'<output data-name="([^"]+)" data-format="(svg|png)">([^<]*)</output>')
-_DRAW = """
-(async () => {
-  const figures = JSON.parse(document.getElementById("figures").textContent);
-  for (const [name, spec] of Object.entries(figures)) {
-    const layout = { ...spec.layout, width: WIDTH, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff",
-                     font: { color: "#1a2230", size: 13, family: "DejaVu Sans, Helvetica, Arial, sans-serif" } };
-    for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key] = { gridcolor: "#e6e9ef", linecolor: "#dfe3ea", ...layout[key] };
-    const height = layout.height || 400;
-    const svg = await Plotly.toImage({ data: spec.data, layout }, { format: "svg", width: WIDTH, height });
-    const image = new Image();
-    image.src = svg;
-    await image.decode();
-    const canvas = document.createElement("canvas");
-    canvas.width = WIDTH * SCALE;
-    canvas.height = height * SCALE;
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    for (const [format, address] of [["svg", svg], ["png", canvas.toDataURL("image/png")]]) {
-      const out = document.createElement("output");
-      out.dataset.name = name;
-      out.dataset.format = format;
-      out.textContent = address;
-      document.body.append(out);
-    }
-  }
-})();
-"""
 
 
 def find_browser() -> str | None:
@@ -98,7 +72,7 @@ def draw_images(specs: Mapping[str, dict[str, Any]], *, browser: str) -> dict[tu
     """(name, format) -> bytes of every image that the browser could draw."""
     if not specs:
         return {}
-    script = _DRAW.replace("WIDTH", str(WIDTH)).replace("SCALE", str(PNG_SCALE))
+    script = asset("export.js").replace("WIDTH", str(WIDTH)).replace("SCALE", str(PNG_SCALE))
     with tempfile.TemporaryDirectory(prefix="trajsoup-figures-") as temporary:
         page = Path(temporary, "figures.html")
         page.write_text(

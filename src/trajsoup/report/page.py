@@ -67,8 +67,8 @@ def render_page(contents: c.Contents, *, parts: Parts | None = None, live: str |
             title=contents.study,
             body=parts.body,
             data=script_json(parts.data),
-            css=_asset("page.css"),
-            script=_asset("page.js"),
+            css=asset("page.css"),
+            script=asset("page.js"),
             plotly=None if live is not None else plotly_script(),
             live=live,
             policy=FILE_POLICY if live is None else LIVE_POLICY,
@@ -88,15 +88,19 @@ def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("trajsoup.report", ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("trajsoup.report", ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     environment.filters |= {"score": score_text, "difference": difference_text, "tokens": tokens_text, "gain": _gain}
     environment.globals |= {"LOSS": RankBy.LOSS}
     return environment
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file that ships with the package."""
     return (resources.files("trajsoup.report") / ASSETS / name).read_text(encoding="utf-8")
 
 

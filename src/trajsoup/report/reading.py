@@ -49,7 +49,9 @@ class AllRecords:
         self.sft: r.FineTuningRecord | None = known["sft"]
         self.answer: r.AnswerRecord | None = known["answer"]
         self.seeds: r.SeedsRecord | None = known["seeds"]
-        self.sweeps: Mapping[str, r.SweepRecord] = {name: found.read(f"sweeps/{name}") for name in found.sweeps()}
+        self.sweeps: Mapping[str, r.SweepRecord] = {
+            name: record for name in found.sweeps() if (record := found.read(f"sweeps/{name}")) is not None
+        }
         self.present = {name for name, record in known.items() if record is not None}
 
 
@@ -62,7 +64,9 @@ def read_contents(study: Path) -> c.Contents:
     answer = read_answer(known.answer, soups)
     best = None if answer is None else soups.get(answer.soup)
     chosen = frozenset() if best is None else frozenset(i.checkpoint for i in best.ingredients)
-    branches = read_branches(study, plan=known.plan, train=known.train, screen=known.screen, validation=known.validation)
+    branches = read_branches(
+        study, plan=known.plan, train=known.train, screen=known.screen, validation=known.validation
+    )
     return c.Contents(
         study=known.plan.title if known.plan is not None and known.plan.title else study.resolve().name,
         folder=study.resolve().name,

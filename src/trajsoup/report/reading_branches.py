@@ -79,7 +79,9 @@ def _why(verdict: r.ScreenVerdict | None, screen: r.ScreenRecord | None, plan: r
 
 def _metrics_file(study: Path, name: str, ended: r.TrainedBranch | None) -> Path | None:
     """metrics.jsonl of a branch, if it lies inside the study: a record must not lead anywhere else."""
-    relative = Path("branches", name, METRICS) if ended is None else None if ended.metrics is None else Path(ended.metrics)
+    relative = (
+        Path("branches", name, METRICS) if ended is None else None if ended.metrics is None else Path(ended.metrics)
+    )
     if relative is None:
         return None
     root = study.resolve()

@@ -17,11 +17,8 @@ def read_geometry(record: r.GeometryRecord | None, interpolation: r.SweepRecord 
         return None
     pairs = tuple(_pairs(record, interpolation))
     relation = relate(
-        [
-            PairGain(first=p.first, second=p.second, cosine=p.cosine, gains={0: p.gain}, left_out=())
-            for p in pairs
-        ]
-    )  # fmt: skip
+        [PairGain(first=p.first, second=p.second, cosine=p.cosine, gains={0: p.gain}, left_out=()) for p in pairs]
+    )
     return c.Geometry(
         branches=record.branches,
         cosines=record.cosines,
@@ -79,9 +76,7 @@ def _pairs(record: r.GeometryRecord, interpolation: r.SweepRecord | None) -> Ite
             lines = found.setdefault((p.branches[0], p.branches[1]), {})
             lines.setdefault((p.series, p.horizon), {})[float(p.x)] = p.validation_loss
     for (a, b), lines in found.items():
-        gains = [
-            (line[0.0] + line[1.0]) / 2 - line[0.5] for line in lines.values() if {0.0, 0.5, 1.0} <= line.keys()
-        ]
+        gains = [(line[0.0] + line[1.0]) / 2 - line[0.5] for line in lines.values() if {0.0, 0.5, 1.0} <= line.keys()]
         if not gains or a not in position or b not in position:
             continue
         cosine = record.cosines[position[a]][position[b]]

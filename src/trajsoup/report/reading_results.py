@@ -74,9 +74,7 @@ def read_soups(
     return found
 
 
-def read_checkpoints(
-    train: r.TrainRecord | None, validation: r.ValidationRecord | None
-) -> dict[str, c.Checkpoint]:
+def read_checkpoints(train: r.TrainRecord | None, validation: r.ValidationRecord | None) -> dict[str, c.Checkpoint]:
     """Every raw checkpoint with its validation scores and hash."""
     hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
     return {
@@ -119,11 +117,15 @@ def read_seeds(record: r.SeedsRecord | None) -> tuple[c.SeedLine, ...]:
     """Comparisons over seeds of everything."""
     return tuple(
         c.SeedLine(
-            label=one.label or one.name, rank_by=RANK[one.signal], values=one.values, mean=one.mean, low=one.low,
+            label=one.label or one.name,
+            rank_by=RANK[one.signal],
+            values=one.values,
+            mean=one.mean,
+            low=one.low,
             high=one.high,
         )
         for one in (() if record is None else record.comparisons)
-    )  # fmt: skip
+    )
 
 
 def read_evaluation_tables(
@@ -150,15 +152,25 @@ def read_evaluation_tables(
             for row in listed
         }
         tables.append(
-            _table("accuracy", "Accuracy by strategy", RankBy.ACCURACY, split, (*categories, c.OVERALL), listed, values,
-                   noise[r.Signal.ACCURACY])
-        )  # fmt: skip
+            _table(
+                "accuracy",
+                "Accuracy by strategy",
+                RankBy.ACCURACY,
+                split,
+                (*categories, c.OVERALL),
+                listed,
+                values,
+                noise[r.Signal.ACCURACY],
+            )
+        )
     losses = {
         row.name: (*(scored[row.name].sources.get(name) for name in sources), scored[row.name].loss.value)
         for row in listed
     }
     tables.append(
-        _table("loss", "Loss by strategy", RankBy.LOSS, split, (*sources, "Overall"), listed, losses, noise[r.Signal.LOSS])
+        _table(
+            "loss", "Loss by strategy", RankBy.LOSS, split, (*sources, "Overall"), listed, losses, noise[r.Signal.LOSS]
+        )
     )
     return tuple(tables)
 
@@ -180,7 +192,9 @@ def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[st
         rank_by=RankBy.ACCURACY,
         split=record.rows[0].split.value,
         columns=columns,
-        rows=tuple(c.ScoreRow(soup=row.row, label=_label(row.row, soups), values=values[row.row]) for row in record.rows),
+        rows=tuple(
+            c.ScoreRow(soup=row.row, label=_label(row.row, soups), values=values[row.row]) for row in record.rows
+        ),
     )
     return (_marked(table, pairs, column=len(categories)),)
 

@@ -54,7 +54,9 @@ def read_panels(
     by_row = {} if evaluations is None else {e.row: e for e in evaluations.evaluations}
     names = dict.fromkeys(name for p in points if p.row in by_row for name in by_row[p.row].categories)
     for name in names:
-        curves = _strategies(points, lambda p, name=name: by_row[p.row].categories.get(name) if p.row in by_row else None)
+        curves = _strategies(
+            points, lambda p, name=name: by_row[p.row].categories.get(name) if p.row in by_row else None
+        )
         if any(len(curve.points) > 1 for curve in curves):
             panels.append(c.CurvePanel(category=name, rank_by=RankBy.ACCURACY, split="test", curves=tuple(curves)))
     return tuple(panels)

@@ -138,8 +138,15 @@ def _surface(contents: c.Contents) -> Section:
     if sweep is None:
         return Section(name="scaling", title="Branches and checkpoints", empty="The (N, K) sweep has not run.")
     figures = [
-        Drawn(name="surface", title="N branches by K checkpoints", caption=captions.surface(sweep), figure=scaling.surface(sweep)),
-        Drawn(name="merge-size", title="Merge size", caption=captions.merge_size(sweep), figure=scaling.merge_size(sweep)),
+        Drawn(
+            name="surface",
+            title="N branches by K checkpoints",
+            caption=captions.surface(sweep),
+            figure=scaling.surface(sweep),
+        ),
+        Drawn(
+            name="merge-size", title="Merge size", caption=captions.merge_size(sweep), figure=scaling.merge_size(sweep)
+        ),
     ]
     if any(cell.predicted is not None for cell in sweep.cells):
         figures.append(
@@ -173,7 +180,13 @@ def _geometry(contents: c.Contents) -> Section:
         made: list[tuple[bool, str, str, Callable[[c.Geometry], str], Callable[[c.Geometry], Figure]]] = [
             (len(data.branches) > 1, "cosines", "Alignment of branches", captions.cosines, geometry.cosines),
             (bool(data.tracks), "plane", "Trajectories in a plane", captions.plane, geometry.plane),
-            (bool(data.pairs), "direction-gain", "Alignment and gain", captions.direction_gain, geometry.direction_gain),
+            (
+                bool(data.pairs),
+                "direction-gain",
+                "Alignment and gain",
+                captions.direction_gain,
+                geometry.direction_gain,
+            ),
         ]
         figures = [
             Drawn(name=name, title=title, caption=say(data), figure=draw(data))

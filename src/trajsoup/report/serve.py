@@ -33,9 +33,15 @@ POLL_SECONDS = 0.5
 ALIVE_SECONDS = 15.0  # between two signs of life, so that proxies keep the connection
 COOKIE = "trajsoup-token"
 FILES = {
-    ".json": "application/json", ".jsonl": "text/plain", ".yaml": "text/plain", ".yml": "text/plain",
-    ".md": "text/plain", ".csv": "text/csv", ".log": "text/plain", ".txt": "text/plain",
-}  # fmt: skip
+    ".json": "application/json",
+    ".jsonl": "text/plain",
+    ".yaml": "text/plain",
+    ".yml": "text/plain",
+    ".md": "text/plain",
+    ".csv": "text/csv",
+    ".log": "text/plain",
+    ".txt": "text/plain",
+}
 MOST_BYTES = 50_000_000
 
 
@@ -116,7 +122,7 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
         since = request.headers.get("last-event-id") or request.query_params.get("since", "")
         return StreamingResponse(_changes(request, study, since), media_type="text/event-stream")
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", page, methods=["GET"]),
             Route("/parts.json", parts, methods=["GET"]),
@@ -129,6 +135,8 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
             Middleware(_Guard, token=token),
         ],
     )
+    app.state.stopping = lambda: False
+    return app
 
 
 def inside(study: Path, relative: str) -> Path | None:
@@ -146,7 +154,8 @@ def inside(study: Path, relative: str) -> Path | None:
 async def _changes(request: Request, study: Path, since: str) -> AsyncIterator[str]:
     waited = 0.0
     yield "retry: 1000\n\n"
-    while not await request.is_disconnected():
+    stopping = request.app.state.stopping
+    while not (stopping() or await request.is_disconnected()):
         version = await asyncio.to_thread(fingerprint, study)
         if version != since:
             since = version
@@ -210,15 +219,20 @@ def run_server(study: Path, *, host: str, port: int, token: str | None) -> None:
     import uvicorn
 
     hosts = LOOPBACK if token is None else ("*",)
-    uvicorn.run(
-        make_app(study, token=token, hosts=hosts),
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,  # a log line would hold the token
-        timeout_graceful_shutdown=1,
-        server_header=False,
+    app = make_app(study, token=token, hosts=hosts)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,  # a log line would hold the token
+            timeout_graceful_shutdown=2,
+            server_header=False,
+        )
     )
+    app.state.stopping = lambda: server.should_exit  # open pages would keep the server alive
+    server.run()
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,6 @@
 """Tables as data, and the same tables as Markdown and CSV.
 
-    Contents -> Table (cells with how they are shown, sorted by and marked) -> the page, .md, .csv
+Contents -> Table (cells with how they are shown, sorted by and marked) -> the page, .md, .csv
 """
 
 from __future__ import annotations
@@ -212,7 +212,10 @@ def pairs_table(name: str, title: str, pairs: Sequence[tuple[str, str]]) -> Tabl
 def markdown(table: Table) -> str:
     """A table for a README: best in bold, inside noise with ≈."""
     lines = [f"### {_escaped(table.title)}", "", _line(table.columns)]
-    numeric = [all(row.cells[i].value is not None or row.cells[i].text == "–" for row in table.rows) for i in range(len(table.columns))]
+    numeric = [
+        all(row.cells[i].value is not None or row.cells[i].text == "–" for row in table.rows)
+        for i in range(len(table.columns))
+    ]
     lines.append("|" + "|".join("---:" if n and table.rows else "---" for n in numeric) + "|")
     lines += [_line([_marked(cell) for cell in row.cells], escape=False) for row in table.rows]
     if table.caption:
@@ -243,7 +246,15 @@ def _line(cells: Sequence[str], *, escape: bool = True) -> str:
 
 def _escaped(text: str) -> str:
     """Markdown readers take HTML: a name stays a name."""
-    for mark, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " "), ("[", "\\["), ("`", "\\`")):
+    for mark, safe in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "\\|"),
+        ("\n", " "),
+        ("[", "\\["),
+        ("`", "\\`"),
+    ):
         text = text.replace(mark, safe)
     return text
 

@@ -20,7 +20,9 @@ def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figur
     loss = rows[0].rank_by is RankBy.LOSS
     side = "nats per token; left is better" if loss else "points; right is better"
     height = 100 + 66 * len(rows)
-    figure = go.Figure(layout=layout(x=f"difference on {rows[0].split} ({side})", y="", height=height, showlegend=False))
+    figure = go.Figure(
+        layout=layout(x=f"difference on {rows[0].split} ({side})", y="", height=height, showlegend=False)
+    )
     # names stand above their line, not beside it: a phone has no room on the left
     figure.update_yaxes(showticklabels=False, showgrid=False, range=[-0.4, len(rows) - 0.25], automargin=False)
     figure.update_layout(margin={"l": 16})

@@ -76,7 +76,10 @@ def focus(panel: CurvePanel) -> tuple[float, float] | None:
     if not merged or not raw:
         return None
     first = min(p.tokens for p in merged)
-    kept = [p.value for p in (*merged, *(p for p in raw if p.tokens >= first))]
+    late = [p for p in raw if p.tokens >= first]
+    if not late:
+        return None
+    kept = [p.value for p in (*merged, *late)]
     low, high = min(kept), max(kept)
     pad = 0.08 * (high - low) or 0.01
     bounds = (low - pad, high + pad)
@@ -101,7 +104,9 @@ def categories(panels: Sequence[CurvePanel]) -> Figure:
     names = list(dict.fromkeys(c.name for p in panels for c in p.curves if not c.raw))
     colours = strategy_colours(names)
     seen: set[str] = set()
-    size, title = token_axis(max((q.tokens for p in panels for c in p.curves for q in c.points), default=1), name=BUDGET)
+    size, title = token_axis(
+        max((q.tokens for p in panels for c in p.curves for q in c.points), default=1), name=BUDGET
+    )
     for i, panel in enumerate(panels):
         for curve in panel.curves:
             if curve.raw:

@@ -82,8 +82,7 @@ def plane(geometry: Geometry) -> Figure:
                 legendgroup=track.name,
                 showlegend=track.kind != "path" and not (track.kind == "merged" and track.name in branches),
                 customdata=[
-                    [name, plain(label)]
-                    for name, label in zip(track.names or track.labels, track.labels, strict=True)
+                    [name, plain(label)] for name, label in zip(track.names or track.labels, track.labels, strict=True)
                 ],
                 hovertemplate="%{customdata[1]}<extra></extra>",
             )

@@ -175,7 +175,9 @@ def predicted(sweep: Surface) -> Figure:
     values = [shown(v, rank) for c in cells for v in (c.value, c.predicted or 0.0)]
     ends = [min(values), max(values)]
     figure.add_trace(
-        go.Scatter(x=ends, y=ends, mode="lines", line={"dash": "dot", "color": QUIET}, name="agreement", hoverinfo="skip")
+        go.Scatter(
+            x=ends, y=ends, mode="lines", line={"dash": "dot", "color": QUIET}, name="agreement", hoverinfo="skip"
+        )
     )
     ns = sorted({c.n_branches for c in cells})
     colours = colours_of([str(n) for n in sorted({c.n_branches for c in sweep.cells})])
