@@ -38,6 +38,12 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	$(PIP) -e '.[fast]'
 	touch $@
 
+$(VENV)/.train: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e '.[fast,train]'
+	touch $@ $(VENV)/.base
+
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch

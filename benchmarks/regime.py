@@ -27,6 +27,14 @@ TINY = {
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
 }
+NANO = {
+    **TINY,
+    "hidden_size": 8,
+    "intermediate_size": 24,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 4,
+}
 STEP = 32 * 128
 EVERY, COUNT = 15 * STEP, 16  # a checkpoint every 61,440 tokens, horizon 983,040
 FLAT = 0.002  # nats: the merged serial run gains at most this from the second half of its horizon
@@ -42,14 +50,24 @@ CELLS = [
     {"model": "tiny", "bytes": 800_000, "lr": 4e-3},
     {"model": "tiny", "bytes": 4_000_000, "lr": 2e-2},
     {"model": "small", "bytes": 4_000_000, "lr": 2e-2},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 6_000_000},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 6_000_000},
+    {"model": "tiny", "bytes": 4_000_000, "lr": 1.5e-3, "pretrain": 6_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 3_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 3_000_000},
+    {"model": "nano", "bytes": 4_000_000, "lr": 2e-2, "pretrain": 3_000_000},
 ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
+    parser.add_argument("--table", action="store_true", help="print OUT/map.jsonl as Markdown and do nothing else")
     parser.add_argument("--cells", default=",".join(str(i) for i in range(len(CELLS))))
     args = parser.parse_args()
+    if args.table:
+        print(table(args.out / "map.jsonl"))
+        return
     os.environ.setdefault("TRAJSOUP_CACHE", str(args.out / "cache"))
     from trajsoup.lm.cpu_isa import isa_environment
 
@@ -62,6 +80,34 @@ def main() -> None:
         print(json.dumps(result), flush=True)
         with (args.out / "map.jsonl").open("a") as file:
             file.write(json.dumps(result) + "\n")
+
+
+def table(path: Path) -> str:
+    """The measured map as Markdown."""
+    lines = [
+        "| model | pretraining | corpus | learning rate | epochs | fork point | merged at t/4 | t/2 | t | best raw at t "
+        "| gain of second half | J of EXP3 | flat | screened |",
+        "|" + "---|" * 14,
+    ]
+    for text in path.read_text().splitlines():
+        cell = json.loads(text)
+        merged = [cell["merged"][key] for key in sorted(cell["merged"], key=int)]
+        cells = [
+            cell["model"],
+            f"{cell.get('pretrain', 1_500_000) / 1e6:g}M",
+            f"{cell['bytes'] / 1e6:g} MB",
+            f"{cell['lr']:g}",
+            f"{cell['epochs']:g}",
+            f"{cell['fork_point']:.4f}",
+            *(f"{m['loss']:.4f} (K={m['k']})" for m in merged),
+            f"{merged[-1]['raw']:.4f}",
+            f"{cell['gain_of_second_half']:+.4f}",
+            f"{cell['loss_gap']['EXP3']:+.2%}",
+            "yes" if cell["flat"] else "no",
+            "yes" if cell["screened"] else "no",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def measure(cell: dict, folder: Path) -> dict:
@@ -136,12 +182,12 @@ def measure(cell: dict, folder: Path) -> dict:
 
 
 def study(cell: dict) -> dict:
-    model = {"small": SMALL, "tiny": TINY}[cell["model"]]
+    model = {"small": SMALL, "tiny": TINY, "nano": NANO}[cell["model"]]
     lr = cell["lr"]
     return {
         "pretrain": {
             "model": {"family": "deepseek_v3", **model},
-            "tokens": 1_500_000,
+            "tokens": cell.get("pretrain", 1_500_000),
             "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
         },
         "corpus": {"vocab_size": 512, "limit_bytes": cell["bytes"]},

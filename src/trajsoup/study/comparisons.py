@@ -205,7 +205,8 @@ def _allocation(field: Field, sweep: Sweep) -> tuple[Entry, ...]:
     room = min(len(first.candidates), len(second.candidates))
     size = sweep.merge_size or max(min(ALLOCATION_SIZE, room) // 2 * 2, 2)
     entries: list[Entry] = []
-    for k1 in range(2 if size > 4 else 1, size, 2 if size > 4 else 1):
+    step = 2 if size >= 8 else 1
+    for k1 in range(step, size, step):
         k2 = size - k1
         if k1 > len(first.candidates) or k2 > len(second.candidates) or k2 < 1:
             continue

@@ -18,7 +18,7 @@ from trajsoup.study.yaml_file import load_yaml
 
 LENGTH, BATCH = 128, 32
 STEP = LENGTH * BATCH
-LEARNING_RATE = 1e-2  # of mid-training: where the merged serial run gained least from the second half of its horizon
+LEARNING_RATE = 1.5e-3  # of mid-training: where the merged serial run gained least from the second half of its horizon
 TINY = {
     "family": "deepseek_v3",
     "hidden_size": 16,
@@ -60,20 +60,20 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
     quick = {
         "pretrain": {
             "model": TINY,
-            "tokens": 1_500_000,
+            "tokens": 6_000_000,
             "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
         },
         "corpus": {"vocab_size": 512, "limit_bytes": 4_000_000},
         "sequence_length": LENGTH,
-        "horizon": 192 * STEP,
-        "checkpoint_every": 16 * STEP,
+        "horizon": 240 * STEP,
+        "checkpoint_every": 15 * STEP,
         "baseline": {"peak_lr": lr, "global_batch": BATCH},
         "branches": branches,
         "evaluate": {
-            "validation_tokens": 30_000,
-            "test_tokens": 120_000,
-            "probe_tokens": 15_000,
-            "ks": [1, 2, 4, 6, 8],
+            "validation_tokens": 20_000,
+            "test_tokens": 80_000,
+            "probe_tokens": 10_000,
+            "ks": [1, 2, 4, 8],
             "horizons": 2,
             "resamples": 4000,
         },

@@ -195,6 +195,7 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
     full = {
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
+        "TRAJSOUP_PARENT": str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         **environment,
         "OMP_NUM_THREADS": str(process.threads),

@@ -1,0 +1,46 @@
+"""Write docs/results.md from the records of a finished study with several seeds.
+
+trajsoup demo --seeds 5 --output demo-output && python docs/generate_results.py demo-output
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trajsoup.study.record_files import Records
+from trajsoup.study.tables import comparisons_table, main_table, screen_table, seeds_table
+
+PAGE = Path(__file__).with_name("results.md")
+
+
+def results_page(folder: Path) -> str:
+    """Main table over seeds, orderings, and the first seed in detail."""
+    records = Records(folder)
+    plan, seeds = records.require("plan"), records.require("seeds")
+    parts = [
+        "# Results of the embedded study",
+        "",
+        f"Made by `trajsoup demo --seeds {len(seeds.seeds)}` and `python docs/generate_results.py`; do not edit. "
+        f"{plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} tokens, {plan.epochs:.2f} "
+        "epochs; every seed has its own fork point and data orders. Branches, K and horizon are chosen on validation, with "
+        "the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",
+        "",
+        seeds_table(seeds).markdown(),
+        "## Which orderings hold",
+        "",
+        comparisons_table(seeds).markdown(),
+        *(f"- {sentence}" for sentence in seeds.words),
+        "",
+        "## The first seed",
+        "",
+        main_table(records).markdown(),
+        screen_table(records).markdown(),
+        " ".join(records.require("answer").words),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(results_page(Path(sys.argv[1])), encoding="utf-8")
