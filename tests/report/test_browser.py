@@ -164,7 +164,7 @@ def test_a_study_that_still_trains_shows_how_far_it_is(visit, tmp_path):
     assert "300B of 600B tokens" in text
     assert seen.locator("progress").count() == 3
     assert drawn(seen).keys() == {"training"}
-    assert "The (N, K) sweep has not run." in seen.locator("#scaling").inner_text()
+    assert "The (N, K) sweep has not run" in seen.locator("#scaling").inner_text()
 
 
 def test_rejected_and_failed_branches_say_why(visit, tmp_path):

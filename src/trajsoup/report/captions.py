@@ -157,7 +157,8 @@ def surface(sweep: c.Surface) -> str:
     ]
     counts = [(n, k) for n, k in _best_ks(sweep) if n]
     if len(counts) > 1:
-        parts.append("Best K for each N: " + ", ".join(f"{n}: {k}" for n, k in counts) + ".")
+        ks, ns = (", ".join(str(pair[i]) for pair in counts) for i in (1, 0))
+        parts.append(f"The best K is {ks} for N = {ns}.")
     if any(cell.subsets > 1 for cell in sweep.cells):
         parts.append("A cell is the mean over all subsets of N branches; a click shows the best of them.")
     return " ".join(parts)
@@ -177,7 +178,7 @@ def merge_size(sweep: c.Surface) -> str:
         f"At equal merge size the soup of more branches is better in {wins} of {len(shared)} cases." if shared else ""
     )
     last = {n: best_of([cell.value for cell in sweep.cells if cell.n_branches == n], sweep.rank_by) for n in ns}
-    steps = ", ".join(f"N = {n} {score_text(v, sweep.rank_by)}" for n, v in last.items())
+    steps = ", ".join(f"N = {n}: {score_text(v, sweep.rank_by)}" for n, v in last.items())
     return f"{text} Best of each N: {steps}.".strip()
 
 

@@ -83,7 +83,7 @@ def read_contents(study: Path) -> c.Contents:
             *read_fine_tuning_tables(known.sft, soups),
         ),
         panels=read_panels(known.validation, known.sweeps.get("horizons"), known.evaluations, chosen=chosen),
-        frontier=read_frontier(known.plan, known.validation, known.sweeps),
+        frontier=read_frontier(known.plan, known.validation, known.rows, known.sweeps),
         surface=read_surface(known.sweeps.get("scaling")),
         ablations=read_ablations(known.sweeps),
         geometry=read_geometry(known.geometry, known.sweeps.get("interpolation")),

@@ -92,9 +92,12 @@ def read_surface(scaling: r.SweepRecord | None) -> c.Surface | None:
 
 
 def read_frontier(
-    plan: r.PlanRecord | None, validation: r.ValidationRecord | None, sweeps: Mapping[str, r.SweepRecord]
+    plan: r.PlanRecord | None,
+    validation: r.ValidationRecord | None,
+    rows: r.RowsRecord | None,
+    sweeps: Mapping[str, r.SweepRecord],
 ) -> c.Frontier | None:
-    """Raw checkpoints of the baseline and every soup of the sweeps over training compute, and two power laws."""
+    """Raw checkpoints of the baseline and every top-K merge over training compute, and two power laws."""
     if plan is None or plan.flops_per_token is None or validation is None:
         return None
     flops = plan.flops_per_token
@@ -103,31 +106,37 @@ def read_frontier(
         for s in validation.checkpoints
         if s.branch == plan.baseline and s.loss is not None and s.tokens > 0
     )
+    merges: dict[str, r.SweepPoint | r.RowRecord] = {
+        p.row: p for name in ("horizons", "scaling") if name in sweeps for p in sweeps[name].points
+    }
+    merges |= {row.name: row for row in (() if rows is None else rows.rows)}
     points = {
-        p.row: p
-        for name in ("horizons", "scaling")
-        if name in sweeps
-        for p in sweeps[name].points
+        name: p
+        for name, p in merges.items()
         if p.validation_loss is not None and p.budget_tokens > 0 and p.k is not None
     }
     soups = [
         SoupPoint(
-            compute=flops * p.budget_tokens, score=_loss(p), n_branches=p.n_branches, horizon=p.horizon or 0, k=p.k or 0
+            compute=flops * p.budget_tokens,
+            score=_loss(p),
+            n_branches=len(p.branches),
+            horizon=p.horizon or 0,
+            k=p.k or 0,
         )
         for p in points.values()
     ]
     best = {(s.compute, s.score, s.n_branches, s.k) for s in frontier(soups, rank_by=RankBy.LOSS, improving=True)}
     drawn = tuple(
         c.ComputePoint(
-            name=p.row,
+            name=name,
             label=", ".join(p.branches),
             compute=s.compute,
             score=s.score,
-            n_branches=p.n_branches,
+            n_branches=s.n_branches,
             k=p.k,
             on_frontier=(s.compute, s.score, s.n_branches, s.k) in best,
         )
-        for p, s in zip(points.values(), soups, strict=True)
+        for (name, p), s in zip(points.items(), soups, strict=True)
     )
     last = max([p.compute for p in (*raw, *drawn)], default=0.0)
     return c.Frontier(
@@ -297,6 +306,6 @@ def _budget(point: r.SweepPoint) -> int:
     return round(point.x) if isinstance(point.x, int | float) else point.horizon or 0
 
 
-def _loss(point: r.SweepPoint) -> float:
+def _loss(point: r.SweepPoint | r.RowRecord) -> float:
     assert point.validation_loss is not None
     return point.validation_loss

@@ -136,7 +136,11 @@ def _frontier(contents: c.Contents) -> Section:
 def _surface(contents: c.Contents) -> Section:
     sweep = contents.surface
     if sweep is None:
-        return Section(name="scaling", title="Branches and checkpoints", empty="The (N, K) sweep has not run.")
+        return Section(
+            name="scaling",
+            title="Branches and checkpoints",
+            empty="The (N, K) sweep has not run: `trajsoup sweep` makes it.",
+        )
     figures = [
         Drawn(
             name="surface",
@@ -169,7 +173,7 @@ def _ablations(contents: c.Contents) -> Section:
             for a in contents.ablations
         ),
         more=tuple(tables.ablation_table(a) for a in contents.ablations if any(v.low is not None for v in a.variants)),
-        empty="No ablation has been swept.",
+        empty="No ablation has been swept: `trajsoup sweep` makes them.",
     )
 
 

@@ -41,7 +41,7 @@ def cosines(geometry: Geometry) -> Figure:
             text=[["" if v is None else f"{v:.3f}" for v in row] for row in geometry.cosines],
             texttemplate="%{text}",
             hovertemplate="%{y} and %{x}<br>cosine <b>%{z:.4f}</b><extra></extra>",
-            colorbar={"title": {"text": "cosine", "side": "right"}, "thickness": 12},
+            colorbar={"title": {"text": "cosine", "side": "right", "font": {"size": 12}}, "thickness": 12},
             xgap=2,
             ygap=2,
         )

@@ -96,7 +96,7 @@ def surface(sweep: Surface) -> Figure:
     best = best_of([c.value for c in sweep.cells], rank)
     text = [
         [
-            ("<b>★ " if found[n, k].value == best else "")
+            ("★<br><b>" if found[n, k].value == best else "")
             + score_text(found[n, k].value, rank)
             + ("</b>" if found[n, k].value == best else "")
             if (n, k) in found
@@ -127,7 +127,7 @@ def surface(sweep: Surface) -> Figure:
             hovertemplate="%{customdata[1]}<extra></extra>",
             colorscale=SEQUENTIAL,
             reversescale=rank.value == "loss",
-            colorbar={"title": {"text": unit(rank), "side": "right"}, "thickness": 12},
+            colorbar={"title": {"text": unit(rank), "side": "right", "font": {"size": 12}}, "thickness": 12},
             xgap=2,
             ygap=2,
         )

@@ -82,7 +82,7 @@ def difference_text(value: float | None, rank_by: RankBy) -> str:
         return "–"
     if rank_by is not RankBy.LOSS:
         text = f"{100 * value:+.2f} points"
-    elif value and abs(value) < 0.00005:
+    elif 1e-9 < abs(value) < 0.00005:  # below that it is rounding
         text = f"{value:+.1e} nats"
     else:
         text = f"{value:+.4f} nats"
