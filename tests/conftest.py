@@ -23,3 +23,14 @@ def runs(tmp_path_factory):
     before = fingerprint(folder)
     yield folder
     assert fingerprint(folder) == before, "a command wrote to its inputs"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say in the last lines when the pages were not looked at, and how to get a browser."""
+    from tests.report.browsing import NO_BROWSER
+
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    left_out = [reason for reason in reasons if NO_BROWSER in reason]
+    if left_out:
+        terminalreporter.section("browser tests did not run")
+        terminalreporter.line(f"{len(left_out)} tests were left out, {NO_BROWSER}")

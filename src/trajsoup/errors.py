@@ -83,3 +83,7 @@ class StoreError(TrajsoupError):
 
 class ExecutorError(TrajsoupError):
     """A task failed more often than it may, or the machines that should run it are gone."""
+
+
+class ReportError(TrajsoupError):
+    """A report cannot be drawn or shown."""

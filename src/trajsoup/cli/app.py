@@ -16,8 +16,10 @@ from trajsoup.cli.doctor import doctor
 from trajsoup.cli.geometry import geometry
 from trajsoup.cli.merge import merge
 from trajsoup.cli.plan import plan
+from trajsoup.cli.report import report
 from trajsoup.cli.run import run
 from trajsoup.cli.scan import scan
+from trajsoup.cli.serve import serve
 from trajsoup.cli.status import status
 from trajsoup.cli.sweep import sweep
 from trajsoup.cli.train import train
@@ -56,7 +58,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, demo):
+for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, demo, report, serve):
     app.command()(_translated(command))
 
 

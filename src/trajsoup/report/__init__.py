@@ -1,0 +1,1 @@
+"""What people look at: tables, figures, one self-contained page, and the same page while a study runs."""

@@ -1,0 +1,308 @@
+"""Captions that say what to see in this study, computed from its numbers. Plain text: the page escapes it.
+
+Every function takes what its figure takes. A caption never says more than the numbers do: where a difference lies
+inside noise it says so, and where there is too little to see it says that.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from trajsoup.core.pool import RankBy
+from trajsoup.report import contents as c
+from trajsoup.report.figures.curves import focus
+from trajsoup.report.figures.style import best_of, better, difference_text, score_text, tokens_text
+
+
+def differences(rows: Sequence[c.Difference]) -> str:
+    """How many comparisons are certain, and the largest."""
+    if not rows:
+        return "No comparison has been made yet."
+    gains = [d for d in rows if d.evidence is c.Evidence.STRONG]
+    losses = [d for d in rows if d.evidence is c.Evidence.AGAINST]
+    noise = len(rows) - len(gains) - len(losses)
+    parts = [
+        f"{len(gains)} of {len(rows)} comparisons are better beyond noise, {len(losses)} worse, {noise} inside it."
+    ]
+    if gains:
+        top = max(gains, key=lambda d: abs(d.value))
+        parts.append(f"The largest gain: {top.label} over {top.reference}, {difference_text(top.value, top.rank_by)}.")
+    parts.append("Open marks are inside noise.")
+    return " ".join(parts)
+
+
+def score_table(table: c.ScoreTable) -> str:
+    """Who is best overall, and in how many columns."""
+    last = len(table.columns) - 1 if table.name != "post-training" else table.columns.index(c.OVERALL)
+    best = table.best(last)
+    winners = [row for row in table.rows if row.values[last] == best and best is not None]
+    if not winners:
+        return f"Nothing has been scored on {table.split} yet."
+    winner = winners[0]
+    columns = sum(
+        1 for i in range(len(table.columns)) if winner.values[i] is not None and winner.values[i] == table.best(i)
+    )
+    text = (
+        f"{winner.label} is best overall on {table.split} ({score_text(best, table.rank_by)}) and best in {columns} of "
+        f"{len(table.columns)} columns."
+    )
+    if any(any(row.in_noise) for row in table.rows):
+        text += " ≈ marks a value whose paired difference from the best lies inside noise."
+    return text + (" Lower is better." if table.rank_by is RankBy.LOSS else " In percent.")
+
+
+def over_tokens(panel: c.CurvePanel) -> str:
+    """Which strategy leads, where, and since when."""
+    merged = [curve for curve in panel.curves if not curve.raw and curve.points]
+    raw = [curve for curve in panel.curves if curve.raw and curve.points]
+    if not merged:
+        return "Only raw checkpoints so far: no strategy has been scored over tokens."
+    horizons = sorted({p.tokens for curve in merged for p in curve.points})
+    leads: dict[int, str] = {}
+    for tokens in horizons:
+        here = {curve.name: p.value for curve in merged for p in curve.points if p.tokens == tokens}
+        leads[tokens] = next(n for n, v in here.items() if v == best_of(list(here.values()), panel.rank_by))
+    leader = leads[horizons[-1]]
+    count = sum(1 for name in leads.values() if name == leader)
+    final = next(p.value for curve in merged if curve.name == leader for p in curve.points if p.tokens == horizons[-1])
+    text = (
+        f"{leader} leads at {count} of {len(horizons)} horizons and ends at {score_text(final, panel.rank_by)} "
+        f"({panel.split})."
+    )
+    if any("limited" in curve.name.lower() for curve in merged):
+        text += " The budget of a Limited curve is that of all its branches together."
+    if raw:
+        best = best_of([p.value for curve in raw for p in curve.points], panel.rank_by)
+        word = "better" if better(final, best, panel.rank_by) else "worse"
+        text += (
+            f" That is {word} than the best raw checkpoint, {score_text(best, panel.rank_by)}, by "
+            f"{difference_text(abs(final - best), panel.rank_by).removeprefix('+')}."
+        )
+        chosen = sum(p.selected for curve in raw for p in curve.points)
+        if chosen:
+            text += f" Rings mark the {chosen} checkpoints of the best soup."
+        bounds = focus(panel)
+        if bounds is not None:
+            outside = sum(not bounds[0] <= p.value <= bounds[1] for curve in raw for p in curve.points)
+            text += f" {outside} early checkpoints lie outside the axis: a double click shows all."
+    return text
+
+
+def categories(panels: Sequence[c.CurvePanel]) -> str:
+    """In how many categories the same strategy ends first."""
+    ends: list[str] = []
+    for panel in panels:
+        last = {curve.name: curve.points[-1].value for curve in panel.curves if not curve.raw and curve.points}
+        if last:
+            best = best_of(list(last.values()), panel.rank_by)
+            ends.append(next(name for name, value in last.items() if value == best))
+    if not ends:
+        return "No category has been scored over tokens."
+    leader = max(dict.fromkeys(ends), key=ends.count)
+    return f"At the last horizon {leader} is first in {ends.count(leader)} of {len(panels)} categories."
+
+
+def saturation(panel: c.CurvePanel) -> str:
+    """How much of a branch's gain its first half brought."""
+    parts: list[str] = []
+    for curve in panel.curves:
+        if not curve.raw or len(curve.points) < 3:
+            continue
+        first, last = curve.points[0], curve.points[-1]
+        middle = min(curve.points, key=lambda p: abs(p.tokens - (first.tokens + last.tokens) / 2))
+        total = last.value - first.value
+        if total and better(last.value, first.value, panel.rank_by):
+            parts.append(f"{curve.name} {(middle.value - first.value) / total:.0%}")
+    if not parts:
+        return "No branch is long enough, or none improves, so saturation cannot be read here."
+    return (
+        "Share of each branch's improvement that its first half already brought: " + ", ".join(parts) + ". "
+        "The closer to 100%, the less a longer run would add."
+    )
+
+
+def frontier(data: c.Frontier) -> str:
+    """What the soups add at the largest compute that raw training reached, and what the fits say."""
+    parts: list[str] = []
+    if data.raw and data.soups:
+        raw = best_of([p.score for p in data.raw], data.rank_by)
+        limit = max(p.compute for p in data.raw)
+        matched = [p.score for p in data.soups if p.compute <= limit * (1 + 1e-9)]
+        if matched:
+            soup = best_of(matched, data.rank_by)
+            word = "better" if better(soup, raw, data.rank_by) else "not better"
+            parts.append(
+                f"Within the baseline's compute ({limit:.3g} FLOPs) the best merge reaches "
+                f"{score_text(soup, data.rank_by)} against {score_text(raw, data.rank_by)} of raw training: {word}."
+            )
+        every = best_of([p.score for p in data.soups], data.rank_by)
+        parts.append(f"With all compute spent it reaches {score_text(every, data.rank_by)}.")
+    for fit in data.fits:
+        if fit.missing is not None:
+            parts.append(f"No law for {fit.label}: {fit.missing}.")
+        elif fit.formula is not None and fit.r_squared is not None:
+            warning = f" ({fit.warning})" if fit.warning else ""
+            parts.append(f"Fit of {fit.label}: {fit.formula}, R² {fit.r_squared:.3f}{warning}.")
+    return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
+
+
+def surface(sweep: c.Surface) -> str:
+    """Where the best cell lies, and whether K falls with N."""
+    values = [cell.value for cell in sweep.cells]
+    best = next(cell for cell in sweep.cells if cell.value == best_of(values, sweep.rank_by))
+    parts = [
+        f"Best on {sweep.split}: N = {best.n_branches}, K = {best.k} ({score_text(best.value, sweep.rank_by)}), out of "
+        f"{len(values)} cells."
+    ]
+    counts = [(n, k) for n, k in _best_ks(sweep) if n]
+    if len(counts) > 1:
+        ks, ns = (", ".join(str(pair[i]) for pair in counts) for i in (1, 0))
+        parts.append(f"The best K is {ks} for N = {ns}.")
+    if any(cell.subsets > 1 for cell in sweep.cells):
+        parts.append("A cell is the mean over all subsets of N branches; a click shows the best of them.")
+    return " ".join(parts)
+
+
+def merge_size(sweep: c.Surface) -> str:
+    """What more branches bring at one merge size, and what more checkpoints bring at one N."""
+    ns = sorted({cell.n_branches for cell in sweep.cells})
+    if len(ns) < 2:
+        return "One branch only: more branches cannot be compared with more checkpoints."
+    sizes: dict[int, dict[int, float]] = {}
+    for cell in sweep.cells:
+        sizes.setdefault(cell.merge_size, {})[cell.n_branches] = cell.value
+    shared = [(m, found) for m, found in sorted(sizes.items()) if len(found) > 1]
+    wins = sum(1 for _, found in shared if better(found[max(found)], found[min(found)], sweep.rank_by))
+    text = (
+        f"At equal merge size the soup of more branches is better in {wins} of {len(shared)} cases." if shared else ""
+    )
+    last = {n: best_of([cell.value for cell in sweep.cells if cell.n_branches == n], sweep.rank_by) for n in ns}
+    steps = ", ".join(f"N = {n}: {score_text(v, sweep.rank_by)}" for n, v in last.items())
+    return f"{text} Best of each N: {steps}.".strip()
+
+
+def predicted(sweep: c.Surface) -> str:
+    """How far the quadratic model holds."""
+    pairs = [(cell.predicted, cell.value) for cell in sweep.cells if cell.predicted is not None]
+    errors = [measured - promised for promised, measured in pairs if promised is not None]
+    mean = statistics.fmean(errors)
+    worst = max(errors, key=abs)
+    text = (
+        f"Soups of three branches and more, predicted from one and two: mean error {difference_text(mean, sweep.rank_by)} "
+        f"over {len(errors)} soups, worst {difference_text(worst, sweep.rank_by)}."
+    )
+    if abs(mean) > 0.5 * abs(worst):
+        text += " The errors lean to one side: the quadratic model " + (
+            "promises too much." if mean > 0 else "promises too little."
+        )
+    return text
+
+
+def ablation(study: c.Ablation) -> str:
+    """Whether anything beats the default, and by how much the worst choice costs."""
+    rank = study.rank_by
+    values = {v.label: v.value for v in study.variants}
+    if not values:
+        return "Nothing was scored."
+    best = next(name for name, value in values.items() if value == best_of(list(values.values()), rank))
+    worst = max(values, key=lambda name: values[name] if rank is RankBy.LOSS else -values[name])
+    spread = abs(values[best] - values[worst])
+    text = f"Best on {study.split}: {best}; worst: {worst}; {difference_text(spread, rank).removeprefix('+')} apart."
+    if study.default is not None and study.default in values:
+        ahead = [name for name, value in values.items() if better(value, values[study.default], rank)]
+        certain = [v.label for v in study.variants if v.high is not None and v.low is not None and v.low * v.high > 0]
+        if not ahead:
+            text += f" Nothing beats the default, {study.default}."
+        elif any(name in certain for name in ahead):
+            text += (
+                f" Better than the default {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
+            )
+        else:
+            text += f" Nominally ahead of the default {study.default}: {', '.join(ahead)}; no interval excludes a tie."
+    return text
+
+
+def cosines(geometry: c.Geometry) -> str:
+    """The range of pairwise cosines, and what that means."""
+    n = len(geometry.branches)
+    pairs = [
+        (value, geometry.branches[i], geometry.branches[j])
+        for i in range(n)
+        for j in range(i)
+        if (value := geometry.cosines[i][j]) is not None
+    ]
+    if not pairs:
+        return "One branch has no pair: there is no angle."
+    low, high = min(pairs), max(pairs)
+    mean = statistics.fmean(value for value, _, _ in pairs)
+    kind = "weakly" if mean < 0.5 else "strongly"
+    return (
+        f"{len(pairs)} pairs, mean cosine {mean:.3f}: the directions overlap {kind}. Least alike: {low[2]} and {low[1]} "
+        f"({low[0]:.3f}); most alike: {high[2]} and {high[1]} ({high[0]:.3f})."
+    )
+
+
+def plane(geometry: c.Geometry) -> str:
+    """How much of the movement the plane shows."""
+    if geometry.variance_share is None:
+        return "The plane of the two leading components."
+    first, second = geometry.variance_share
+    return (
+        f"The plane holds {first + second:.0%} of the checkpoints' variance ({first:.0%} and {second:.0%}); distances "
+        "across it are hidden. Dotted grey lines join anchors of equal tokens: along them lie their interpolations."
+    )
+
+
+def direction_gain(geometry: c.Geometry) -> str:
+    """Whether weaker alignment goes with larger gains here."""
+    if geometry.pearson is None or geometry.slope is None:
+        return f"No relation can be fitted: {geometry.missing or 'too few pairs'}."
+    certain = geometry.pearson_p is not None and geometry.pearson_p < 0.05
+    sense = "larger" if geometry.slope < 0 else "smaller"
+    p = "" if geometry.pearson_p is None else f", p = {geometry.pearson_p:.2g}"
+    return (
+        f"Over {len(geometry.pairs)} pairs weaker alignment goes with {sense} gains (Pearson {geometry.pearson:+.2f}{p})"
+        + ("." if certain else ": not distinguishable from no relation.")
+    )
+
+
+def screen(branches: Sequence[c.Branch]) -> str:
+    """Who was admitted, who was not."""
+    judged = [b for b in branches if b.admitted is not None]
+    if not judged:
+        return "The screen has not run yet."
+    rejected = [b for b in judged if not b.admitted]
+    text = f"{len(judged) - len(rejected)} of {len(judged)} branches admitted."
+    if rejected:
+        names = ", ".join(f"{b.name} (J {b.loss_gap:+.2%})" for b in rejected if b.loss_gap is not None)
+        text += f" Rejected: {names}."
+    gaps = [b.loss_gap for b in judged if b.loss_gap]
+    if gaps:
+        text += f" J at the horizon from {min(gaps):+.2%} to {max(gaps):+.2%}."
+    return text
+
+
+def training(branches: Sequence[c.Branch]) -> str:
+    """How far the branches are and where they ended."""
+    drawn = [b for b in branches if b.losses]
+    if not drawn:
+        return "No branch has logged a loss."
+    ends = {b.name: b.losses[-1][1] for b in drawn if b.status not in ("failed", "diverged")}
+    text = f"{len(drawn)} branches, the longest at {tokens_text(max(b.tokens for b in drawn))} tokens."
+    if ends:
+        low = min(ends, key=lambda name: ends[name])
+        text += f" Lowest last logged loss: {low} ({ends[low]:.4f})."
+    broken = [b.name for b in drawn if b.status in ("failed", "diverged")]
+    if broken:
+        text += f" A cross marks where {', '.join(broken)} stopped."
+    return text
+
+
+def _best_ks(sweep: c.Surface) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for n in sorted({cell.n_branches for cell in sweep.cells}):
+        cells = [cell for cell in sweep.cells if cell.n_branches == n]
+        best = best_of([cell.value for cell in cells], sweep.rank_by)
+        found.append((n, next(cell.k for cell in cells if cell.value == best)))
+    return found

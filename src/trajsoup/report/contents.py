@@ -1,0 +1,387 @@
+"""What a report shows, as plain data: the one thing that figures, captions, tables and the page are made from.
+
+    records of a study -> (reading.py) -> Contents -> figures, captions, tables -> page
+
+Every part may be missing: a study that is still running, or that never asked for a sweep, has fewer sections. Names
+are as the user wrote them; escaping is the business of whoever draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from trajsoup.core.pool import RankBy
+
+OVERALL = "Overall Average"
+
+
+class Evidence(StrEnum):
+    """How sure the answer is."""
+
+    STRONG = "strong"  # the interval excludes no difference
+    WITHIN_NOISE = "within noise"
+    AGAINST = "against"  # the interval excludes no difference, on the other side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A raw checkpoint: what a click on it shows."""
+
+    branch: str
+    tokens: int
+    loss: float | None = None  # on validation
+    accuracy: float | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredient:
+    """One checkpoint with its weight: an entry of a row of W."""
+
+    checkpoint: str  # its name in the study
+    branch: str | None
+    tokens: int | None
+    weight: float
+    score: float | None = None  # what it was ranked by
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soup:
+    """A row of W and where it comes from."""
+
+    name: str  # unique in the study
+    label: str  # for people
+    strategy: str
+    ingredients: tuple[Ingredient, ...] = ()
+    k: int | None = None
+    members: tuple[str, ...] = ()  # branches that take part
+    merge_size: int | None = None  # checkpoints with a weight
+    horizon: int | None = None  # tokens by which checkpoints had to be saved
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])  # what was measured, for the panel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A model minus its reference on the same documents or items, with its interval."""
+
+    model: str  # name of a soup
+    label: str
+    reference: str
+    rank_by: RankBy
+    split: str
+    value: float  # nats per token, or a share of items
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    probability: float | None = None  # of improvement
+    count: int = 0  # documents or items
+    within_noise: bool = False
+    matched: str = ""  # what both sides share
+
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval excludes no difference, and on which side."""
+        if self.within_noise or self.low is None or self.high is None:
+            return Evidence.WITHIN_NOISE
+        improves = self.value < 0 if self.rank_by is RankBy.LOSS else self.value > 0
+        return Evidence.STRONG if improves else Evidence.AGAINST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedLine:
+    """One comparison over several seeds of everything."""
+
+    label: str
+    rank_by: RankBy
+    values: Mapping[str, float]  # seed -> difference
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The first thing on the page."""
+
+    soup: str  # its name
+    label: str
+    reference: str  # label of the best single-trajectory merge
+    loss: Difference
+    accuracy: Difference | None
+    words: tuple[str, ...]
+    seeds: tuple[str, ...] = ()
+    folder: str | None = None
+    command: str | None = None
+
+    @property
+    def evidence(self) -> Evidence:
+        """That of the loss: it has more documents than the suite has items."""
+        return self.loss.evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One line of a table of strategies."""
+
+    soup: str | None
+    label: str
+    values: tuple[float | None, ...]  # by category, then overall
+    in_noise: tuple[bool, ...] = ()  # by value: no certain difference from the best of its column
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTable:
+    """Strategies by categories (tab:tiny-mid-train-main)."""
+
+    name: str
+    title: str
+    rank_by: RankBy
+    split: str
+    columns: tuple[str, ...]
+    rows: tuple[ScoreRow, ...]
+
+    def best(self, column: int) -> float | None:
+        """The best value of a column."""
+        values = [r.values[column] for r in self.rows if r.values[column] is not None]
+        if not values:
+            return None
+        return min(values) if self.rank_by is RankBy.LOSS else max(values)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A score at a token position."""
+
+    tokens: int
+    value: float
+    name: str  # of the checkpoint or soup
+    selected: bool = False  # an ingredient of the best soup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Scores over tokens of one branch (raw) or of one strategy."""
+
+    name: str
+    raw: bool
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePanel:
+    """One category of fig:traj-soup-performance-curves."""
+
+    category: str
+    rank_by: RankBy
+    split: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputePoint:
+    """A model on the compute axis."""
+
+    name: str
+    label: str
+    compute: float
+    score: float
+    n_branches: int = 1
+    k: int | None = None
+    on_frontier: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCurve:
+    """A power law over compute, drawn; dashed where it is extrapolated."""
+
+    label: str
+    computes: tuple[float, ...] = ()
+    scores: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    formula: str | None = None
+    r_squared: float | None = None
+    last_measured: float | None = None
+    warning: str | None = None
+    missing: str | None = None  # why there is no fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """fig:trajectory-soup-compute-allocation."""
+
+    rank_by: RankBy
+    split: str
+    raw: tuple[ComputePoint, ...]
+    soups: tuple[ComputePoint, ...]
+    fits: tuple[FittedCurve, ...] = ()
+    cost: tuple[tuple[str, str], ...] = ()  # the full cost, in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurfaceCell:
+    """The soup of N branches with K checkpoints each."""
+
+    n_branches: int
+    k: int
+    value: float
+    name: str
+    predicted: float | None = None
+    subsets: int = 1  # subsets of branches that `value` is the mean of
+
+    @property
+    def merge_size(self) -> int:
+        """M = N K."""
+        return self.n_branches * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """The (N, K) sweep."""
+
+    rank_by: RankBy
+    split: str
+    cells: tuple[SurfaceCell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One line of an ablation: its difference from the default configuration."""
+
+    soup: str | None
+    label: str
+    value: float
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    position: float | None = None  # on the x axis, where there is one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """What changes when one choice changes."""
+
+    name: str
+    title: str
+    rank_by: RankBy
+    split: str
+    variants: tuple[Variant, ...]
+    axis: str | None = None  # name of the x axis; None: the variants have no order
+    default: str | None = None  # label of the default configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """A path in the plane: a branch's checkpoints, or an interpolation."""
+
+    name: str
+    kind: str  # branch, merged, path, soup or fork point
+    points: tuple[tuple[float, float], ...]
+    labels: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairPoint:
+    """Direction against gain for one pair of branches."""
+
+    first: str
+    second: str
+    cosine: float
+    gain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """Angles between branches and what they are worth."""
+
+    branches: tuple[str, ...] = ()
+    cosines: tuple[tuple[float | None, ...], ...] = ()
+    tracks: tuple[Track, ...] = ()
+    variance_share: tuple[float, float] | None = None
+    pairs: tuple[PairPoint, ...] = ()
+    gain_unit: RankBy = RankBy.LOSS
+    slope: float | None = None
+    intercept: float | None = None
+    pearson: float | None = None
+    pearson_p: float | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A branch: its recipe, how it trained, and what the screen said."""
+
+    name: str
+    status: str  # waiting, running, finished, diverged, failed
+    tokens: int
+    horizon: int | None
+    recipe: Mapping[str, str] = field(default_factory=dict[str, str])
+    changed: tuple[str, ...] = ()  # fields that differ from the baseline
+    message: str = ""
+    admitted: bool | None = None  # None: not screened yet
+    loss_gap: float | None = None  # J at the horizon
+    tolerance: float | None = None
+    why: str = ""
+    gaps: tuple[tuple[int, float], ...] = ()  # J against tokens
+    losses: tuple[tuple[int, float], ...] = ()  # training loss against tokens
+    checkpoints: int = 0
+    tokens_per_second: float | None = None
+
+    @property
+    def share(self) -> float:
+        """How much of the horizon is done, 0 to 1."""
+        return min(self.tokens / self.horizon, 1.0) if self.horizon else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage of the pipeline and where it stands."""
+
+    name: str
+    status: str  # done, running, waiting, failed
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What is needed to make all of it again."""
+
+    ingredients: tuple[Ingredient, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A whole report."""
+
+    study: str  # its name
+    folder: str
+    description: str = ""
+    stages: tuple[Stage, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    baseline: str | None = None
+    soups: Mapping[str, Soup] = field(default_factory=dict[str, Soup])
+    checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])  # by name in the study
+    answer: Answer | None = None
+    differences: tuple[Difference, ...] = ()
+    seeds: tuple[SeedLine, ...] = ()
+    tables: tuple[ScoreTable, ...] = ()
+    panels: tuple[CurvePanel, ...] = ()
+    frontier: Frontier | None = None
+    surface: Surface | None = None
+    ablations: tuple[Ablation, ...] = ()
+    geometry: Geometry | None = None
+    provenance: Provenance = field(default_factory=Provenance)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether more is to come."""
+        return any(s.status in ("running", "waiting") for s in self.stages)

@@ -1,0 +1,144 @@
+"""From the records of a study to the contents of its report. Nothing is scored, merged or trained here.
+
+    records/*.json, branches/*/metrics.jsonl -> Contents
+
+A record that is not there yet leaves its section empty, so the same function serves a finished study and one that
+still trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trajsoup import __version__
+from trajsoup.errors import StudyError
+from trajsoup.report import contents as c
+from trajsoup.report.reading_branches import read_branches
+from trajsoup.report.reading_geometry import read_geometry
+from trajsoup.report.reading_results import (
+    read_answer,
+    read_checkpoints,
+    read_differences,
+    read_evaluation_tables,
+    read_fine_tuning_tables,
+    read_seeds,
+    read_soups,
+)
+from trajsoup.report.reading_sweeps import read_ablations, read_frontier, read_panels, read_surface
+from trajsoup.study import records as r
+from trajsoup.study.record_files import FOLDER, KINDS, Records
+
+STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
+
+
+class AllRecords:
+    """Every record of a study, read once."""
+
+    def __init__(self, study: Path) -> None:
+        found = Records(study)
+        known = {name: found.read(name) for name in KINDS}
+        self.plan: r.PlanRecord | None = known["plan"]
+        self.train: r.TrainRecord | None = known["train"]
+        self.validation: r.ValidationRecord | None = known["validation"]
+        self.screen: r.ScreenRecord | None = known["screen"]
+        self.rows: r.RowsRecord | None = known["rows"]
+        self.evaluations: r.EvaluationsRecord | None = known["evaluations"]
+        self.comparisons: r.ComparisonsRecord | None = known["comparisons"]
+        self.geometry: r.GeometryRecord | None = known["geometry"]
+        self.sft: r.FineTuningRecord | None = known["sft"]
+        self.answer: r.AnswerRecord | None = known["answer"]
+        self.seeds: r.SeedsRecord | None = known["seeds"]
+        self.sweeps: Mapping[str, r.SweepRecord] = {
+            name: record for name in found.sweeps() if (record := found.read(f"sweeps/{name}")) is not None
+        }
+        self.present = {name for name, record in known.items() if record is not None}
+
+
+def read_contents(study: Path) -> c.Contents:
+    """Read everything that a study's folder holds so far."""
+    if not (study / FOLDER).is_dir():
+        raise StudyError(f"{study} holds no {FOLDER}/: name the folder of a study, and run `trajsoup run` on it first")
+    known = AllRecords(study)
+    soups = read_soups(known.rows, known.sweeps, train=known.train, validation=known.validation)
+    answer = read_answer(known.answer, soups)
+    best = None if answer is None else soups.get(answer.soup)
+    chosen = frozenset() if best is None else frozenset(i.checkpoint for i in best.ingredients)
+    branches = read_branches(
+        study, plan=known.plan, train=known.train, screen=known.screen, validation=known.validation
+    )
+    return c.Contents(
+        study=known.plan.title if known.plan is not None and known.plan.title else study.resolve().name,
+        folder=study.resolve().name,
+        stages=_stages(known, branches),
+        branches=branches,
+        baseline=None if known.plan is None else known.plan.baseline,
+        soups=soups,
+        checkpoints=read_checkpoints(known.train, known.validation),
+        answer=answer,
+        differences=read_differences(known.comparisons, soups),
+        seeds=read_seeds(known.seeds),
+        tables=(
+            *read_evaluation_tables(known.rows, known.evaluations, known.comparisons),
+            *read_fine_tuning_tables(known.sft, soups),
+        ),
+        panels=read_panels(known.validation, known.sweeps.get("horizons"), known.evaluations, chosen=chosen),
+        frontier=read_frontier(known.plan, known.validation, known.rows, known.sweeps),
+        surface=read_surface(known.sweeps.get("scaling")),
+        ablations=read_ablations(known.sweeps),
+        geometry=read_geometry(known.geometry, known.sweeps.get("interpolation")),
+        provenance=_provenance(known, soups, best),
+        notes=() if known.plan is None else known.plan.notes,
+    )
+
+
+def _stages(known: AllRecords, branches: tuple[c.Branch, ...]) -> tuple[c.Stage, ...]:
+    """Done where the record exists; the first that is missing is the one at work."""
+    found: list[c.Stage] = []
+    reached = False
+    for name in STAGES:
+        done = name in known.present
+        status = "done" if done else "waiting" if reached else "running"
+        reached = reached or not done
+        detail = ""
+        if name == "train" and branches:
+            share = sum(b.share for b in branches) / len(branches)
+            detail = f"{share:.0%}" if not done else f"{len(branches)} branches"
+        found.append(c.Stage(name=name, status=status, detail=detail))
+    return tuple(found)
+
+
+def _provenance(known: AllRecords, soups: Mapping[str, c.Soup], best: c.Soup | None) -> c.Provenance:
+    settings: list[tuple[str, str]] = []
+    plan = known.plan
+    if plan is not None:
+        settings += [
+            ("setting", plan.setting.value),
+            ("horizon", f"{plan.horizon:,} tokens per branch"),
+            ("total", f"{plan.total_tokens:,} tokens"),
+            ("seed", "of the foreign runs, not known" if plan.seed is None else str(plan.seed)),
+        ]
+        for name, value in (
+            ("checkpoint every", plan.checkpoint_every),
+            ("sequence length", plan.sequence_length),
+            ("parameters", plan.total_params),
+            ("active parameters", plan.active_params),
+            ("epochs", plan.epochs),
+        ):
+            if value is not None:
+                settings.append((name, f"{value:,}" if isinstance(value, int) else f"{value:.3g}"))
+        settings += [(f"tokens of {split}", f"{count:,}") for split, count in plan.corpus.items()]
+    if known.train is not None:
+        settings.append(("fork point, sha256", known.train.fork_point))
+    if known.sft is not None:
+        settings += [(f"fine-tuning: {name}", value) for name, value in known.sft.settings.items()]
+    ingredients = best.ingredients if best is not None else ()
+    commands = ("trajsoup run STUDY", "trajsoup report STUDY")
+    if known.answer is not None and known.answer.soup_folder is not None:
+        commands = ("trajsoup run STUDY", f"trajsoup verify {known.answer.soup_folder}", "trajsoup report STUDY")
+    return c.Provenance(
+        ingredients=ingredients,
+        versions=(("trajsoup", __version__), ("records", "trajsoup/record/1")),
+        settings=tuple(settings),
+        commands=commands,
+    )

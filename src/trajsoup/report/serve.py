@@ -1,0 +1,240 @@
+"""The live page: a small ASGI app that only reads, and only inside one study.
+
+    records and metrics change -> fingerprint changes -> "changed" goes out to open pages -> they fetch the new parts
+
+GET is all it answers. It binds to this machine; bound elsewhere it wants a token. A page in another tab cannot read
+it through a forged name, because only this machine's own names are accepted as host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajsoup.errors import StudyError
+from trajsoup.report.page import LIVE_POLICY, Parts, page_parts, plotly_script, render_page
+from trajsoup.report.reading import read_contents
+from trajsoup.study.outcomes import METRICS, OUTCOME
+from trajsoup.study.record_files import FOLDER
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+POLL_SECONDS = 0.5
+ALIVE_SECONDS = 15.0  # between two signs of life, so that proxies keep the connection
+COOKIE = "trajsoup-token"
+FILES = {
+    ".json": "application/json",
+    ".jsonl": "text/plain",
+    ".yaml": "text/plain",
+    ".yml": "text/plain",
+    ".md": "text/plain",
+    ".csv": "text/csv",
+    ".log": "text/plain",
+    ".txt": "text/plain",
+}
+MOST_BYTES = 50_000_000
+
+
+def fingerprint(study: Path) -> str:
+    """What the page is made from, as one short text: names, sizes and times of records and metrics."""
+    files = [*(study / FOLDER).rglob("*.json")]
+    for name in (METRICS, OUTCOME):
+        files += (study / "branches").glob(f"*/{name}")
+    found = hashlib.sha256()
+    for path in sorted(files):
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # replaced at this moment: the next look sees it
+        found.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return found.hexdigest()[:24]
+
+
+@dataclass(slots=True)
+class LivePage:
+    """The newest rendering of a study; made again when its files changed. Threads may share it."""
+
+    study: Path
+    version: str = ""
+    parts: Parts | None = None
+    page: str = ""
+    _lock: threading.Lock = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def current(self, *, whole: bool) -> tuple[str, str]:
+        """Return the version and the page (or, for a page that is open, its parts as JSON)."""
+        with self._lock:
+            version = fingerprint(self.study)
+            if version != self.version or self.parts is None:
+                contents = read_contents(self.study)
+                self.parts = page_parts(contents)
+                self.page = render_page(contents, parts=self.parts, live=version)
+                self.version = version
+            return self.version, self.page if whole else self.parts.json()
+
+
+def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
+    """Build the app for one study. `hosts` are the names a request may use; ("*",) where a token is asked for."""
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+    from starlette.responses import Response as Plain
+    from starlette.routing import Route
+
+    study = study.resolve()
+    live = LivePage(study)
+
+    def page(request: Request) -> Response:
+        try:
+            return HTMLResponse(live.current(whole=True)[1])
+        except StudyError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
+
+    def parts(request: Request) -> Response:
+        try:
+            return Plain(live.current(whole=False)[1], media_type="application/json")
+        except StudyError as error:
+            return PlainTextResponse(f"{error}\n", status_code=503)
+
+    def plotly(request: Request) -> Response:
+        return Plain(plotly_script(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+    def file(request: Request) -> Response:
+        path = inside(study, request.path_params["path"])
+        if path is None:
+            return PlainTextResponse("no such file in this study\n", status_code=404)
+        return Plain(path.read_bytes(), media_type=FILES[path.suffix])
+
+    async def events(request: Request) -> Response:
+        since = request.headers.get("last-event-id") or request.query_params.get("since", "")
+        return StreamingResponse(_changes(request, study, since), media_type="text/event-stream")
+
+    app = Starlette(
+        routes=[
+            Route("/", page, methods=["GET"]),
+            Route("/parts.json", parts, methods=["GET"]),
+            Route("/plotly.js", plotly, methods=["GET"]),
+            Route("/events", events, methods=["GET"]),
+            Route("/files/{path:path}", file, methods=["GET"]),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(_Guard, token=token),
+        ],
+    )
+    app.state.stopping = lambda: False
+    return app
+
+
+def inside(study: Path, relative: str) -> Path | None:
+    """The file of that name, if it lies in the study, is no link out of it, and is of a kind to be shown."""
+    if "\0" in relative or any(part.startswith(".") for part in Path(relative).parts):
+        return None
+    try:
+        path = (study / relative).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):
+        return None
+    known = path.is_relative_to(study) and path.is_file() and path.suffix in FILES
+    return path if known and path.stat().st_size <= MOST_BYTES else None
+
+
+async def _changes(request: Request, study: Path, since: str) -> AsyncIterator[str]:
+    waited = 0.0
+    yield "retry: 1000\n\n"
+    stopping = request.app.state.stopping
+    while not (stopping() or await request.is_disconnected()):
+        version = await asyncio.to_thread(fingerprint, study)
+        if version != since:
+            since = version
+            waited = 0.0
+            yield f"id: {version}\nevent: changed\ndata: {version}\n\n"
+        elif waited >= ALIVE_SECONDS:
+            waited = 0.0
+            yield ": alive\n\n"
+        await asyncio.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
+
+
+class _Guard:
+    """Asks for the token, and puts the same careful headers on every answer."""
+
+    def __init__(self, app: Any, *, token: str | None) -> None:
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        from starlette.datastructures import MutableHeaders
+        from starlette.requests import Request
+        from starlette.responses import PlainTextResponse, RedirectResponse
+
+        async def careful(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("Cache-Control", "no-store")
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["Referrer-Policy"] = "no-referrer"
+                headers["Content-Security-Policy"] = f"{LIVE_POLICY}; frame-ancestors 'none'"
+                headers["Cross-Origin-Resource-Policy"] = "same-origin"
+            await send(message)
+
+        request = Request(scope)
+        answer: Any = self.app
+        if self.token is not None:
+            if self._same(request.query_params.get("token")):
+                # the token leaves the address bar, so that it is not copied with a link
+                answer = RedirectResponse(request.url.path, status_code=303)
+                answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+            elif not (self._same(request.cookies.get(COOKIE)) or self._same(_bearer(request))):
+                answer = PlainTextResponse(
+                    "this page needs the token that `trajsoup serve` printed: open /?token=...\n", status_code=401
+                )
+        await answer(scope, receive, careful)
+
+    def _same(self, given: str | None) -> bool:
+        return given is not None and hmac.compare_digest(given.encode(), (self.token or "").encode())
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    return value if scheme.lower() == "bearer" else None
+
+
+def run_server(study: Path, *, host: str, port: int, token: str | None) -> None:
+    """Serve until interrupted."""
+    import uvicorn
+
+    hosts = LOOPBACK if token is None else ("*",)
+    app = make_app(study, token=token, hosts=hosts)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,  # a log line would hold the token
+            timeout_graceful_shutdown=2,
+            server_header=False,
+        )
+    )
+    app.state.stopping = lambda: server.should_exit  # open pages would keep the server alive
+    server.run()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    return host in LOOPBACK or host.startswith("127.")

@@ -1,0 +1,268 @@
+"""Tables as data, and the same tables as Markdown and CSV.
+
+Contents -> Table (cells with how they are shown, sorted by and marked) -> the page, .md, .csv
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trajsoup.report import captions
+from trajsoup.report import contents as c
+from trajsoup.report.figures.style import difference_text, score_text, shown, tokens_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One entry: what is read, and what it is sorted by."""
+
+    text: str
+    value: float | None = None  # None: sorted as text
+    best: bool = False
+    in_noise: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line; a click shows the soup where there is one."""
+
+    cells: tuple[Cell, ...]
+    soup: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of the page."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    caption: str = ""
+
+
+def score_table(table: c.ScoreTable) -> Table:
+    """Strategies by categories, best in bold, differences inside noise marked."""
+    best = [table.best(i) for i in range(len(table.columns))]
+    rows = tuple(
+        Row(
+            soup=row.soup,
+            cells=(
+                Cell(text=row.label),
+                *(
+                    Cell(
+                        text=score_text(value, table.rank_by),
+                        value=None if value is None else shown(value, table.rank_by),
+                        best=value is not None and value == best[i],
+                        in_noise=bool(row.in_noise) and row.in_noise[i] and value != best[i],
+                    )
+                    for i, value in enumerate(row.values)
+                ),
+            ),
+        )
+        for row in table.rows
+    )
+    return Table(
+        name=table.name,
+        title=f"{table.title} ({table.split})",
+        columns=("model", *table.columns),
+        rows=rows,
+        caption=captions.score_table(table),
+    )
+
+
+def differences_table(rows: Sequence[c.Difference]) -> Table:
+    """Every paired comparison with its interval."""
+    return Table(
+        name="comparisons",
+        title="Paired comparisons",
+        columns=("model", "minus", "signal", "difference", "low", "high", "P(better)", "count", "evidence", "matched"),
+        rows=tuple(
+            Row(
+                soup=d.model,
+                cells=(
+                    Cell(text=d.label),
+                    Cell(text=d.reference),
+                    Cell(text=d.rank_by.value),
+                    Cell(text=difference_text(d.value, d.rank_by), value=d.value),
+                    Cell(text=difference_text(d.low, d.rank_by), value=d.low),
+                    Cell(text=difference_text(d.high, d.rank_by), value=d.high),
+                    Cell(text="–" if d.probability is None else f"{d.probability:.1%}", value=d.probability),
+                    Cell(text=f"{d.count:,}", value=d.count),
+                    Cell(text=d.evidence.value),
+                    Cell(text=d.matched),
+                ),
+            )
+            for d in rows
+        ),
+        caption="Model minus reference on the same test documents or items. The interval is a paired bootstrap.",
+    )
+
+
+def seeds_table(lines: Sequence[c.SeedLine]) -> Table:
+    """The same comparisons over seeds of everything."""
+    seeds = tuple(dict.fromkeys(seed for line in lines for seed in line.values))
+    return Table(
+        name="seeds",
+        title="Over seeds",
+        columns=("comparison", *(f"seed {seed}" for seed in seeds), "mean", "low", "high"),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=line.label),
+                    *(
+                        Cell(text=difference_text(line.values.get(seed), line.rank_by), value=line.values.get(seed))
+                        for seed in seeds
+                    ),
+                    *(Cell(text=difference_text(v, line.rank_by), value=v) for v in (line.mean, line.low, line.high)),
+                )
+            )
+            for line in lines
+        ),
+        caption=f"{len(seeds)} seeds of everything: fork point, data and branches. The interval is a t interval of the mean.",
+    )
+
+
+def ablation_table(study: c.Ablation) -> Table:
+    """The numbers behind an ablation's figure."""
+    values = [v.value for v in study.variants]
+    best = (min(values) if study.rank_by.value == "loss" else max(values)) if values else None
+    return Table(
+        name=f"ablation-{study.name}",
+        title=f"{study.title} ({study.split})",
+        columns=("variant", "score", "difference", "low", "high"),
+        rows=tuple(
+            Row(
+                soup=v.soup,
+                cells=(
+                    Cell(text=v.label),
+                    Cell(text=score_text(v.value, study.rank_by), value=v.value, best=v.value == best),
+                    *(Cell(text=difference_text(x, study.rank_by), value=x) for x in (v.difference, v.low, v.high)),
+                ),
+            )
+            for v in study.variants
+        ),
+        caption=captions.ablation(study),
+    )
+
+
+def branches_table(branches: Sequence[c.Branch]) -> Table:
+    """Recipes, with what differs from the baseline in bold, and what became of each branch."""
+    fields = tuple(dict.fromkeys(field for b in branches for field in b.recipe))
+    varied = [f for f in fields if any(f in b.changed for b in branches)]
+    rows = tuple(
+        Row(
+            cells=(
+                Cell(text=b.name),
+                *(Cell(text=b.recipe.get(f, "–"), best=f in b.changed) for f in varied),
+                Cell(text=_status(b)),
+                Cell(text=tokens_text(b.tokens), value=b.tokens),
+                Cell(text="–" if b.loss_gap is None else f"{b.loss_gap:+.2%}", value=b.loss_gap),
+                Cell(text={None: "not screened", True: "admitted", False: "rejected"}[b.admitted]),
+                Cell(text=b.message or b.why or "–"),
+            )
+        )
+        for b in branches
+    )
+    same = [f"{f} {branches[0].recipe[f]}" for f in fields if f not in varied] if branches else []
+    return Table(
+        name="branches",
+        title="Recipes and verdicts",
+        columns=("branch", *varied, "status", "tokens", "J", "screen", "why"),
+        rows=rows,
+        caption="Bold differs from the baseline." + (f" The same for all: {'; '.join(same)}." if same else ""),
+    )
+
+
+def ingredients_table(ingredients: Sequence[c.Ingredient]) -> Table:
+    """The best soup's row of W with hashes."""
+    return Table(
+        name="ingredients",
+        title="Ingredients of the best soup",
+        columns=("checkpoint", "branch", "tokens", "weight", "validation loss", "sha256"),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=i.checkpoint),
+                    Cell(text=i.branch or "–"),
+                    Cell(text="–" if i.tokens is None else f"{i.tokens:,}", value=i.tokens),
+                    Cell(text=f"{i.weight:.6g}", value=i.weight),
+                    Cell(text="–" if i.score is None else f"{i.score:.4f}", value=i.score),
+                    Cell(text=i.sha256 or "not recorded"),
+                )
+            )
+            for i in ingredients
+        ),
+    )
+
+
+def pairs_table(name: str, title: str, pairs: Sequence[tuple[str, str]]) -> Table:
+    """Names and values."""
+    return Table(
+        name=name,
+        title=title,
+        columns=("name", "value"),
+        rows=tuple(Row(cells=(Cell(text=a), Cell(text=b))) for a, b in pairs),
+    )
+
+
+def markdown(table: Table) -> str:
+    """A table for a README: best in bold, inside noise with ≈."""
+    lines = [f"### {_escaped(table.title)}", "", _line(table.columns)]
+    numeric = [
+        all(row.cells[i].value is not None or row.cells[i].text == "–" for row in table.rows)
+        for i in range(len(table.columns))
+    ]
+    lines.append("|" + "|".join("---:" if n and table.rows else "---" for n in numeric) + "|")
+    lines += [_line([_marked(cell) for cell in row.cells], escape=False) for row in table.rows]
+    if table.caption:
+        lines += ["", _escaped(table.caption)]
+    return "\n".join(lines) + "\n"
+
+
+def csv_text(table: Table) -> str:
+    """A table for a spreadsheet: exact values, not what is shown; a name never becomes a formula."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_inert(name) for name in table.columns])
+    for row in table.rows:
+        writer.writerow([_inert(cell.text) if cell.value is None else repr(cell.value) for cell in row.cells])
+    return out.getvalue()
+
+
+def _marked(cell: Cell) -> str:
+    text = _escaped(cell.text)
+    if cell.best:
+        return f"**{text}**"
+    return f"{text} ≈" if cell.in_noise else text
+
+
+def _line(cells: Sequence[str], *, escape: bool = True) -> str:
+    return "| " + " | ".join(_escaped(cell) if escape else cell for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    """Markdown readers take HTML: a name stays a name."""
+    for mark, safe in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        (">", "&gt;"),
+        ("|", "\\|"),
+        ("\n", " "),
+        ("[", "\\["),
+        ("`", "\\`"),
+    ):
+        text = text.replace(mark, safe)
+    return text
+
+
+def _inert(text: str) -> str:
+    """Spreadsheets run what starts with these marks."""
+    return "'" + text if text[:1] in ("=", "+", "@", "\t", "\r") or (text[:1] == "-" and len(text) > 1) else text
+
+
+def _status(branch: c.Branch) -> str:
+    return f"running, {branch.share:.0%}" if branch.status == "running" else branch.status

@@ -1,0 +1,72 @@
+"""The report on disk: one HTML file, the same tables as Markdown and CSV, each figure as SVG and PNG.
+
+<folder>/report.html, tables.md, tables/<name>.csv, figures/<name>.svg, figures/<name>.png
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trajsoup.errors import ReportError
+from trajsoup.report.contents import Contents
+from trajsoup.report.export import HOW_TO_GET_ONE, export_figures, find_browser
+from trajsoup.report.page import page_parts, render_page
+from trajsoup.report.sections import sections
+from trajsoup.report.tables import csv_text, markdown
+from trajsoup.store.publish import write_atomic
+
+NEEDED = ("plotly", "jinja2", "scipy")
+SERVING = ("starlette", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written."""
+
+    page: Path
+    page_bytes: int
+    tables: int
+    figures: int  # in the page
+    images: int  # files
+    notes: tuple[str, ...] = ()
+
+
+def require_libraries(names: Sequence[str]) -> None:
+    """Refuse early where the extra is not installed."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ReportError(
+            f"a report needs {', '.join(missing)}: install the extra with `pip install 'trajectory-soup[report]'`"
+        )
+
+
+def write_report(contents: Contents, folder: Path, *, images: bool = True) -> Written:
+    """Write everything; without a browser everything but the images, and say so."""
+    made = sections(contents)
+    text = render_page(contents, parts=page_parts(contents, made=made))
+    page = folder / "report.html"
+    write_atomic(page, text)
+    tables = [table for section in made for table in (*section.tables, *section.more)]
+    for table in tables:
+        write_atomic(folder / "tables" / f"{table.name}.csv", csv_text(table))
+    write_atomic(folder / "tables.md", "\n".join(markdown(table) for table in tables))
+    figures = [figure for section in made for figure in section.figures]
+    written: tuple[Path, ...] = ()
+    notes: list[str] = []
+    if images:
+        browser = find_browser()
+        if browser is None:
+            notes.append(f"no SVG and PNG of the figures, since no browser was found: {HOW_TO_GET_ONE}")
+        else:
+            written = export_figures(figures, folder / "figures", browser=browser)
+    return Written(
+        page=page,
+        page_bytes=len(text.encode()),
+        tables=len(tables),
+        figures=len(figures),
+        images=len(written),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,194 @@
+"""The page in a real browser: drawn, quiet, and answering to hover, click, theme and width."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import pytest
+
+from tests.report.browsing import Visit, drawn, overflow
+from tests.report.conftest import SMALL
+from tests.report.sample_study import write_study
+from trajsoup.report.page import render_page
+from trajsoup.report.reading import read_contents
+from trajsoup.report.sections import sections
+
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+HOSTILE = ("<script>alert(1)</script>", 'a"><img src=x onerror=alert(1)>', "</script><b>%{x}", "{{7*7}}'&amp;")
+
+
+@pytest.fixture(scope="module")
+def seen(chromium, page):
+    """The page on a laptop, opened once for the tests that leave it as it was."""
+    with contextlib.closing(chromium.new_context(viewport=WIDE)) as context:
+        one = Visit(context, page.as_uri())
+        yield one.page
+        assert one.errors == []
+        assert one.outside == []
+
+
+def as_file(folder, shape):
+    path = folder / "report.html"
+    path.write_text(render_page(read_contents(write_study(folder / "study", shape))), encoding="utf-8")
+    return path.as_uri()
+
+
+def click_mark(page, figure, *, mark=".point"):
+    """Bring a figure into view and click its first mark."""
+    page.locator(f"#card-{figure}").scroll_into_view_if_needed()
+    box = page.locator(f"#figure-{figure} {mark}").first.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.wait_for_selector(f"#figure-{figure} .hovertext", state="attached")
+    hover = page.locator(f"#figure-{figure} .hovertext").first.text_content()
+    page.mouse.click(x, y)
+    return hover
+
+
+def test_every_figure_is_drawn_from_a_file_without_an_error_or_a_request(seen, contents):
+    marks = drawn(seen)
+    assert set(marks) == {f.name for section in sections(contents) for f in section.figures}
+    assert [name for name, count in marks.items() if count == 0] == []
+
+
+def test_hover_shows_exact_values_and_a_click_on_a_soup_its_row_of_w(seen, contents):
+    hover = click_mark(seen, "merge-size")
+    first = min((c for c in contents.surface.cells if c.n_branches == 1), key=lambda c: c.merge_size)
+    assert "N = 1, K = 1, M = 1" in hover
+    assert f"{first.value:.4f}" in hover
+    dialog = seen.locator("#detail")
+    assert dialog.is_visible()
+    shown = dialog.inner_text()
+    (ingredient,) = contents.soups[first.name].ingredients
+    assert "Its row of W" in shown
+    assert ingredient.checkpoint in shown
+    assert "1.00000" in shown
+    seen.keyboard.press("Escape")
+    assert not dialog.is_visible()
+
+
+def test_a_row_of_the_main_table_shows_the_weights_and_hashes_of_its_soup(seen, contents):
+    seen.locator("#table-loss tr[data-soup='trajectory-soup/extended'] button").click()
+    rows = seen.locator("#detail tbody tr").all_inner_texts()
+    soup = contents.soups["trajectory-soup/extended"]
+    assert len(rows) == len(soup.ingredients)
+    for row, ingredient in zip(rows, soup.ingredients, strict=True):
+        assert ingredient.checkpoint in row
+        assert f"{ingredient.weight:.6g}"[:6] in row
+        assert ingredient.sha256[:16] in row
+    seen.keyboard.press("Escape")
+
+
+def test_a_click_on_a_raw_checkpoint_names_the_soups_it_is_in(seen, contents):
+    hover = click_mark(seen, "saturation")
+    key = contents.panels[0].curves[0].points[0].name
+    assert key in hover
+    assert seen.locator("#detail h2").inner_text() == key
+    assert "a raw checkpoint" in seen.locator("#detail").inner_text()
+    seen.keyboard.press("Escape")
+
+
+def test_tables_sort_by_number_both_ways(seen):
+    button = seen.locator("#table-loss thead button").last
+
+    def column():
+        return [float(text) for text in seen.locator("#table-loss tbody td:last-child").all_inner_texts()]
+
+    before = column()
+    button.click()
+    assert column() == sorted(before)
+    button.click()
+    assert column() == sorted(before, reverse=True)
+    assert seen.locator("#table-loss th[aria-sort=descending]").count() == 1
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def text_colour(page):
+    return page.evaluate("getComputedStyle(document.querySelector('#figure-training .xtick text')).fill")
+
+
+def test_light_and_dark_follow_the_system_and_the_button(visit, page):
+    light = visit(page.as_uri(), viewport=WIDE, color_scheme="light")
+    dark = visit(page.as_uri(), viewport=WIDE, color_scheme="dark")
+    assert background(light) != background(dark)
+    assert text_colour(light) != text_colour(dark)
+    before, written = background(light), text_colour(light)
+    light.locator("#theme").click()
+    light.wait_for_selector("html[data-drawn=all]", state="attached")
+    assert background(light) == background(dark)
+    assert text_colour(light) == text_colour(dark) != written
+    light.locator("#theme").click()
+    assert background(light) == before
+
+
+@pytest.mark.parametrize("viewport", [WIDE, {"width": 340, "height": 700}], ids=["laptop", "phone"])
+def test_the_page_never_scrolls_sideways(visit, page, viewport):
+    seen = visit(page.as_uri(), viewport=viewport)
+    assert overflow(seen) <= 0
+    widths = seen.evaluate(
+        "[...document.querySelectorAll('.plot .main-svg')].map(e => e.getBoundingClientRect().right)"
+    )
+    assert max(widths) <= viewport["width"]
+
+
+def test_on_paper_the_page_is_light_and_has_no_buttons(visit, page):
+    seen = visit(page.as_uri(), viewport=WIDE, color_scheme="dark")
+    seen.emulate_media(media="print")
+    seen.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert background(seen) == "rgb(255, 255, 255)"
+    assert not seen.locator("#theme").is_visible()
+    assert not seen.locator("header").is_visible()
+    assert len(seen.pdf()) > 20_000
+    seen.evaluate("dispatchEvent(new Event('afterprint'))")
+    seen.emulate_media(media="screen")
+    seen.wait_for_selector("html[data-drawn=all]", state="attached")
+    assert background(seen) != "rgb(255, 255, 255)"
+
+
+def test_a_study_of_one_branch_has_a_page(visit, tmp_path):
+    seen = visit(as_file(tmp_path, dataclasses.replace(SMALL, branches=("only",))), viewport=WIDE)
+    assert "no answer" in seen.locator("#answer").inner_text().lower()
+    assert "One branch only" in seen.locator("#card-merge-size").inner_text()
+    assert min(drawn(seen).values()) > 0
+
+
+def test_a_study_that_still_trains_shows_how_far_it_is(visit, tmp_path):
+    seen = visit(as_file(tmp_path, dataclasses.replace(SMALL, until="plan", done=0.5)), viewport=PHONE)
+    text = seen.locator("#answer").inner_text()
+    assert "still running" in text
+    assert "300B of 600B tokens" in text
+    assert seen.locator("progress").count() == 3
+    assert drawn(seen).keys() == {"training"}
+    assert "The (N, K) sweep has not run" in seen.locator("#scaling").inner_text()
+
+
+def test_rejected_and_failed_branches_say_why(visit, tmp_path):
+    shape = dataclasses.replace(
+        SMALL, branches=("EXP1", "EXP2", "EXP3", "EXP4", "EXP5"), rejected="EXP4", failed="EXP5"
+    )
+    seen = visit(as_file(tmp_path, shape), viewport=WIDE)
+    assert "EXP5 failed. the process of EXP5 ended with code 1" in seen.locator(".problem").inner_text()
+    rows = {row.split()[0]: row for row in seen.locator("#table-branches tbody tr").all_inner_texts()}
+    assert "rejected" in rows["EXP4"]
+    assert "above the tolerance 1.00%" in rows["EXP4"]
+    assert "failed" in rows["EXP5"]
+    assert "Rejected: EXP4" in seen.locator("#card-screen figcaption").inner_text()
+
+
+def test_hostile_names_are_shown_as_text(visit, tmp_path):
+    shape = dataclasses.replace(SMALL, branches=HOSTILE, title="<script>alert('title')</script>")
+    seen = visit(as_file(tmp_path, shape), viewport=WIDE)
+    assert seen.title() == "<script>alert('title')</script> · Trajectory Soup"
+    names = [cell.strip() for cell in seen.locator("#table-branches tbody th").all_inner_texts()]
+    assert names == [" ".join(name.split()) for name in HOSTILE]
+    assert seen.locator("main img, main script, dialog script").count() == 0
+    legend = seen.locator("#figure-training .legendtext").all_text_contents()
+    assert legend[0] == HOSTILE[0]
+    seen.locator("#table-loss tr[data-soup='trajectory-soup/extended'] button").click()
+    assert HOSTILE[1] in seen.locator("#detail").inner_text()
+    assert seen.locator("dialog img").count() == 0

@@ -1,0 +1,142 @@
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.report.conftest import SMALL
+from tests.report.sample_study import Bowl, write_study
+from trajsoup.errors import StudyError
+from trajsoup.report import contents as c
+from trajsoup.report.reading import read_contents
+from trajsoup.report.sections import sections
+from trajsoup.study.record_files import Records
+
+EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
+
+
+def test_a_folder_without_records_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(StudyError, match=r"no records/.*trajsoup run"):
+        read_contents(tmp_path)
+
+
+def test_the_answer_is_that_of_the_record(study, contents):
+    record = Records(study).read("answer")
+    assert contents.answer.soup == record.soup
+    assert contents.answer.loss.value == record.loss.difference
+    assert (contents.answer.loss.low, contents.answer.loss.high) == (record.loss.low, record.loss.high)
+    assert contents.answer.evidence is c.Evidence.STRONG
+    assert contents.answer.folder == record.soup_folder
+
+
+def test_the_exact_merge_names_every_ingredient_with_its_weight(study, contents):
+    (row,) = [row for row in Records(study).read("rows").rows if row.name == contents.answer.soup]
+    for key, weight in row.weights.items():
+        assert f"{key}={weight!r}" in contents.answer.command
+    assert contents.answer.command.endswith("--output soups/trajectory-soup-extended")
+
+
+def test_a_point_of_a_sweep_has_the_row_of_w_that_gives_its_loss(contents):
+    bowl = Bowl(SMALL)
+    for name in ("scaling/EXP1+EXP3/4", "coefficients/rsqrt", "selections/global", "selections/all"):
+        soup = contents.soups[name]
+        weights = {i.checkpoint: i.weight for i in soup.ingredients}
+        assert weights, name
+        assert bowl.loss(weights) == pytest.approx(soup.scores["validation loss"], abs=1e-12), name
+
+
+def test_a_row_that_the_record_does_not_explain_has_no_weights(contents):
+    assert contents.soups["interpolation/EXP1+EXP2/0.5"].ingredients == ()
+
+
+def test_selected_checkpoints_are_the_ingredients_of_the_best_soup(contents):
+    marked = {p.name for curve in contents.panels[0].curves if curve.raw for p in curve.points if p.selected}
+    assert marked == {i.checkpoint for i in contents.soups[contents.answer.soup].ingredients}
+
+
+def test_what_is_drawn_beside_raw_checkpoints_was_scored_on_the_same_split(contents):
+    for panel in contents.panels:
+        if any(curve.raw for curve in panel.curves):
+            assert panel.split == "validation"
+
+
+def test_three_branches_are_predicted_from_anchors_and_pairs_alone(contents):
+    predicted = {(cell.n_branches, cell.k): cell.predicted for cell in contents.surface.cells}
+    assert predicted[1, 2] is None
+    assert predicted[2, 2] is None
+    (cell,) = [cell for cell in contents.surface.cells if (cell.n_branches, cell.k) == (3, 2)]
+    assert cell.predicted == pytest.approx(cell.value, abs=1e-12)  # a quadratic bowl: the theory is exact
+
+
+def test_the_gain_of_a_pair_is_the_mean_of_its_ends_minus_its_middle(contents):
+    (pair,) = [p for p in contents.geometry.pairs if (p.first, p.second) == ("EXP1", "EXP2")]
+    loss = {x: contents.soups[f"interpolation/EXP1+EXP2/{x}"].scores["validation loss"] for x in (0.0, 0.5, 1.0)}
+    assert pair.gain == pytest.approx((loss[0.0] + loss[1.0]) / 2 - loss[0.5])
+
+
+def test_a_running_study_shows_its_branches_and_nothing_else(tmp_path):
+    found = read_contents(write_study(tmp_path, dataclasses.replace(SMALL, until="plan", done=0.5)))
+    assert found.running
+    assert found.answer is None
+    assert [b.status for b in found.branches] == ["running"] * 3
+    assert [round(b.share, 2) for b in found.branches] == [0.5] * 3
+    assert [s.status for s in found.stages][:3] == ["done", "running", "waiting"]
+
+
+def test_a_line_that_is_being_written_is_passed_over(tmp_path):
+    study = write_study(tmp_path, dataclasses.replace(SMALL, until="plan", done=0.5))
+    path = study / "branches" / "EXP1" / "metrics.jsonl"
+    before = read_contents(study).branches[0].losses
+    with path.open("a") as file:
+        file.write('{"tokens": 999999999999, "train_l')
+    assert read_contents(study).branches[0].losses == before
+    with path.open("a") as file:
+        file.write('oss": 1.5}\n{"tokens": 999999999999999, "train_loss": NaN}\n')
+    assert read_contents(study).branches[0].losses == (*before, (999999999999, 1.5))
+
+
+def test_metrics_outside_the_study_are_not_read(tmp_path):
+    study = write_study(tmp_path / "study", SMALL)
+    secret = tmp_path / "metrics.jsonl"
+    secret.write_text('{"tokens": 5, "train_loss": 1.0}\n')
+    path = study / "records" / "train.json"
+    record = json.loads(path.read_text())
+    record["branches"][0]["metrics"] = "../metrics.jsonl"
+    record["branches"][1]["metrics"] = str(secret)
+    path.write_text(json.dumps(record))
+    found = read_contents(study)
+    assert found.branches[0].losses == found.branches[1].losses == ()
+    assert found.branches[2].losses
+
+
+def test_differences_inside_noise_are_marked_where_the_pair_was_compared(tmp_path):
+    study = write_study(tmp_path, SMALL)
+    records = Records(study)
+    known = records.read("comparisons")
+    close = dataclasses.replace(
+        next(
+            x
+            for x in known.comparisons
+            if (x.model, x.reference) == ("trajectory-soup/extended", "model-soup/extended")
+        ),
+        within_noise=True,
+    )
+    records.write("comparisons", dataclasses.replace(known, comparisons=(close,)))
+    table = next(t for t in read_contents(study).tables if t.name == "loss")
+    marked = [row.soup for row in table.rows if any(row.in_noise)]
+    assert marked == ["model-soup/extended"]
+
+
+def test_the_example_of_a_real_run_gives_every_section(tmp_path):
+    found = read_contents(Path(shutil.copytree(EXAMPLE, tmp_path / "example")))
+    assert [s.name for s in sections(found) if not (s.figures or s.tables or s.more)] == []
+    assert {t.name for t in found.tables} == {"accuracy", "loss", "post-training"}
+    assert found.answer is not None
+    assert found.answer.loss.matched.startswith("budget")
+    names = {f.name for s in sections(found) for f in s.figures}
+    assert {"frontier", "surface", "merge-size", "cosines", "plane", "screen", "training", "saturation"} <= names
+    assert {"ablation-coefficients", "ablation-selections", "ablation-allocation", "ablation-sampling"} <= names
+    for ablation in found.ablations:
+        assert ablation.default is not None, ablation.name
+        assert any(v.low is not None for v in ablation.variants if v.label != ablation.default), ablation.name
