@@ -64,6 +64,10 @@ class Upload:
             path.key, "wb", block_size=part_bytes(file_bytes), autocommit=False, cache_type="none"
         )
 
+    def expect(self, names: Sequence[str]) -> None:
+        """Other machines put these objects; if this upload fails, they go with it."""
+        self._put += names
+
     def write(self, name: str, block: bytes | memoryview) -> None:
         """Add bytes to an object. A full part is sent before this returns."""
         try:
