@@ -7,7 +7,7 @@ PEER := .venv-mergekit
 
 .PHONY: demo test test-all test-slow test-peers lint docs bench clean
 
-demo: $(VENV)/.base  ## merge small synthetic runs every way and compare
+demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
@@ -37,6 +37,12 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[fast]'
 	touch $@
+
+$(VENV)/.train: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e '.[fast,train]'
+	touch $@ $(VENV)/.base
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

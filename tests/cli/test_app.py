@@ -1,13 +1,12 @@
-import os
 import subprocess
 import sys
 
 import pytest
 
-from tests.command import refused, succeeds, trajsoup
+from tests.command import succeeds, trajsoup
 from trajsoup import __version__
 
-COMMANDS = ["scan", "doctor", "merge", "verify", "demo"]
+COMMANDS = ["run", "status", "sweep", "geometry", "scan", "doctor", "merge", "verify", "demo"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -35,21 +34,3 @@ def test_the_module_runs_as_the_command_does(tmp_path):
     assert done.returncode == 1
     assert done.stderr == f"error: there is no run at {tmp_path / 'gone'}: check the path\n"
     assert done.stdout == ""
-
-
-def test_the_demo_makes_runs_merges_them_and_the_soup_verifies(tmp_path):
-    done = succeeds("demo", "-o", tmp_path / "demo", "--json")
-    losses = done.json["losses"]
-    assert losses["Trajectory Soup, K=4"] < losses["best single checkpoint"]
-    assert losses["Trajectory Soup, K=4"] < losses["Single-Trajectory Merge, K=4"]
-    succeeds("verify", tmp_path / "demo" / "soup", "--full")
-    assert succeeds("doctor", tmp_path / "demo" / "study.yaml", "--json").json["healthy"]
-    assert succeeds("merge", tmp_path / "demo" / "study.yaml", "--k", 4, "--dry-run")
-    assert "exists" in refused("demo", "-o", tmp_path / "demo")
-    assert sorted(os.listdir(tmp_path)) == ["demo"]
-
-
-def test_the_demo_tells_people_what_they_see(tmp_path):
-    done = succeeds("demo", "-o", tmp_path / "demo")
-    assert "not evidence about language models" in done.out
-    assert f"trajsoup verify {tmp_path / 'demo' / 'soup'}" in done.out

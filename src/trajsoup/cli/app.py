@@ -13,9 +13,13 @@ import typer
 from trajsoup import __version__
 from trajsoup.cli.demo import demo
 from trajsoup.cli.doctor import doctor
+from trajsoup.cli.geometry import geometry
 from trajsoup.cli.merge import merge
 from trajsoup.cli.plan import plan
+from trajsoup.cli.run import run
 from trajsoup.cli.scan import scan
+from trajsoup.cli.status import status
+from trajsoup.cli.sweep import sweep
 from trajsoup.cli.train import train
 from trajsoup.cli.verify import verify
 from trajsoup.errors import TrajsoupError
@@ -49,7 +53,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (plan, train, scan, doctor, merge, verify, demo):
+for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, demo):
     app.command()(_translated(command))
 
 

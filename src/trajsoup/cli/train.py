@@ -36,7 +36,7 @@ def train(
     from trajsoup.study.train import train_study
 
     loaded = load_study(study)
-    with _live() as on_progress:
+    with live() as on_progress:
         trained = train_study(loaded, jobs=jobs, branches=branch, on_progress=on_progress)
     show_notes(trained.plan.notes)
     show_table(
@@ -50,7 +50,7 @@ def train(
 
 
 @contextlib.contextmanager
-def _live() -> Iterator[OnProgress]:
+def live() -> Iterator[OnProgress]:
     """Bars on a terminal; elsewhere a line now and then."""
     if not sys.stderr.isatty():
         yield _Lines()

@@ -15,11 +15,14 @@ from trajsoup.store.publish import write_atomic
 
 OUTCOME = "outcome.json"
 DIVERGED_EXIT = 3
+PARENT = "TRAJSOUP_PARENT"  # set by the study that starts branches
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def main(arguments: list[str]) -> int:
     """Run the job named on the command line; return the exit code."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    end_with_parent()
     from trajsoup.lm.job import read_job
 
     job = read_job(Path(arguments[0]))
@@ -51,6 +54,18 @@ def main(arguments: list[str]) -> int:
             tokens_per_second=round(trained.tokens_per_second, 1),
         )
     return 0
+
+
+def end_with_parent() -> None:
+    """Die when the study that started this process is killed: its rerun trains the same branch in the same folder."""
+    if PARENT not in os.environ or sys.platform != "linux":
+        return
+    import ctypes
+    import signal
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:  # it was killed before this line
+        sys.exit(1)
 
 
 def _write(folder: Path, **outcome: object) -> None:

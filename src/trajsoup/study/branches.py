@@ -22,6 +22,7 @@ from trajsoup.store.remote import Place, RemotePath, absolute, is_url, place
 from trajsoup.store.runs import Run, Saved, scan_run
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
+FOR_RUN = ("corpus", "evaluate", "sweeps", "sft")  # what `trajsoup run` needs to score runs; read by setup.py
 _PLAIN = re.compile(r"[\w./-]+")
 _HEAD = """\
 # Written by `trajsoup scan`. Edit it freely; paths are relative to this file.
@@ -110,7 +111,7 @@ def read_branches(
 def load_branches(path: Path) -> Branches:
     """Read a study file that `scan` wrote."""
     data = load_yaml(path)
-    check_keys(data, ("fork_point", "screen", "branches"), where=str(path))
+    check_keys(data, ("fork_point", "screen", "branches", *FOR_RUN), where=str(path))
     base = path.parent.resolve()
     entries = data.get("branches")
     if not isinstance(entries, dict) or not entries:

@@ -17,6 +17,17 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.quantity import parse_number, parse_tokens
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.errors import StudyError
+from trajsoup.study.evaluation_section import (
+    EVALUATE_FIELDS,
+    SFT_FIELDS,
+    SWEEP_FIELDS,
+    Evaluation,
+    FineTuningPlan,
+    Sweep,
+    parse_evaluation,
+    parse_sft,
+    parse_sweeps,
+)
 from trajsoup.study.recipe_section import RECIPE_FIELDS, parse_recipe
 from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
@@ -34,6 +45,10 @@ FIELDS = {
     "trainer": "`builtin` (default), `builtin: {...}` with settings, or `command: ...` for your own script; see below.",
     "report_to": "Trackers besides metrics.jsonl, for the builtin trainer: tensorboard, wandb, mlflow, trackio.",
     "max_epochs": "How often the training set may be read by the horizon before the study is refused. Default 4.",
+    "evaluate": "How models are scored, chosen and compared by `trajsoup run`; see below.",
+    "sweeps": "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below. Default: none.",
+    "sft": "Fine-tunes every model of the main table in the same way and scores it again; see below. Default: not done.",
+    "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
     "output": "Folder that gets branches/. Default: the folder of the study file.",
 }
 PRETRAIN_FIELDS = {
@@ -87,6 +102,10 @@ class Study:
     trainer: TrainWith
     report_to: tuple[str, ...]
     max_epochs: float
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    sweeps: tuple[Sweep, ...] = ()
+    sft: FineTuningPlan | None = None
+    seeds: int = 1
 
 
 def load_study(path: Path) -> Study:
@@ -116,7 +135,9 @@ def load_study(path: Path) -> Study:
         output=path.parent / str(data.get("output") or "."),
         fork_point=path.parent / str(data["fork_point"]) if data.get("fork_point") is not None else None,
         pretrain=_pretrain(data["pretrain"] or {}, baseline, f"{where}: pretrain") if "pretrain" in data else None,
-        corpus=_corpus(data.get("corpus", "builtin" if trainer.is_builtin else None), path.parent, f"{where}: corpus"),
+        corpus=parse_corpus(
+            data.get("corpus", "builtin" if trainer.is_builtin else None), path.parent, f"{where}: corpus"
+        ),
         sequence_length=None if length is None else parse_tokens(length, where=f"{where}: sequence_length"),
         horizon=parse_tokens(data["horizon"], where=f"{where}: horizon"),
         checkpoint_every=parse_tokens(data["checkpoint_every"], where=f"{where}: checkpoint_every"),
@@ -126,6 +147,10 @@ def load_study(path: Path) -> Study:
         trainer=trainer,
         report_to=report_to,
         max_epochs=parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs"),
+        evaluation=parse_evaluation(data.get("evaluate") or {}, where=f"{where}: evaluate"),
+        sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
+        sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
+        seeds=max(int(parse_number(data.get("seeds", 1), where=f"{where}: seeds")), 1),
     )
 
 
@@ -139,11 +164,38 @@ def reference() -> str:
         "`baseline` and each branch": RECIPE_FIELDS,
         "`trainer: {builtin: {...}}`": BUILTIN_FIELDS,
         "`trainer: {command: ...}`": COMMAND_FIELDS,
+        "`evaluate`": EVALUATE_FIELDS,
+        "each of `sweeps`": SWEEP_FIELDS,
+        "`sft`": SFT_FIELDS,
     }
     for title, fields in sections.items():
         rows = "".join(f"| `{name}` | {text.replace('|', chr(92) + '|')} |\n" for name, text in fields.items())
         parts.append(f"## {title}\n\n| field | meaning |\n|---|---|\n{rows}")
     return "\n".join(parts)
+
+
+def parse_corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
+    """Read `corpus`: fields of lm.corpus.CorpusSpec, or None."""
+    if data is None:
+        return None
+    if data == "builtin":
+        return {}
+    if isinstance(data, str):
+        data = {"train": data}
+    check_keys(data, tuple(CORPUS_FIELDS), where=where)
+    corpus: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in ("train", "validation", "test", "pretrain"):
+            corpus[name] = tuple(base / item for item in _names(value))
+        elif name == "tokenizer":
+            corpus[name] = base / str(value)
+        elif name in ("vocab_size", "limit_bytes", "seed"):
+            corpus[name] = int(parse_tokens(value, where=f"{where}: {name}")) if value else 0
+        elif name == "task_share":
+            corpus[name] = parse_number(value, where=f"{where}: {name}")
+        else:
+            corpus[name] = str(value)
+    return corpus
 
 
 def _branches(data: Any, baseline: Recipe, where: str) -> dict[str, Recipe]:
@@ -175,29 +227,6 @@ def _pretrain(data: Any, baseline: Recipe, where: str) -> Pretrain:
         seed=int(parse_number(data.get("seed", 0), where=f"{where}: seed")),
         recipe=parse_recipe(data.get("recipe") or {}, base=baseline, where=f"{where}: recipe"),
     )
-
-
-def _corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
-    if data is None:
-        return None
-    if data == "builtin":
-        return {}
-    if isinstance(data, str):
-        data = {"train": data}
-    check_keys(data, tuple(CORPUS_FIELDS), where=where)
-    corpus: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in ("train", "validation", "test", "pretrain"):
-            corpus[name] = tuple(base / item for item in _names(value))
-        elif name == "tokenizer":
-            corpus[name] = base / str(value)
-        elif name in ("vocab_size", "limit_bytes", "seed"):
-            corpus[name] = int(parse_tokens(value, where=f"{where}: {name}")) if value else 0
-        elif name == "task_share":
-            corpus[name] = parse_number(value, where=f"{where}: {name}")
-        else:
-            corpus[name] = str(value)
-    return corpus
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -82,7 +82,8 @@ def train_study(
     environment = _isa_environment(cache)
 
     def pretrain(job: BranchJob) -> None:
-        process = builtin_process(job, launcher=None, threads=cores)
+        # One thread: an embedded model is too small to gain from two, and its last bits then depend on no machine.
+        process = builtin_process(job, launcher=None, threads=1)
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
@@ -194,6 +195,7 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
     full = {
         **os.environ,
         "TOKENIZERS_PARALLELISM": "false",
+        "TRAJSOUP_PARENT": str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
         **environment,
         "OMP_NUM_THREADS": str(process.threads),

@@ -1,0 +1,39 @@
+"""`trajsoup run`: every stage of a study, or what is left of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trajsoup.cli.console import show_json
+from trajsoup.cli.plan import StudyFile
+from trajsoup.cli.scan import Json
+from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, paragraph, show_study
+from trajsoup.cli.train import live
+
+
+def run(
+    study: StudyFile,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
+    ] = None,
+    form: FormOption = Form.TERMINAL,
+    as_json: Json = False,
+) -> None:
+    """Plan, train, validate, screen, select, blend, evaluate. Goes on where it was; runs that exist are not trained."""
+    from trajsoup.study.run import run_study
+    from trajsoup.study.setup import load_setup
+
+    setup = load_setup(study)
+    lines = StageLines()
+    with limited_instructions(), live() as on_train:
+        ran = run_study(setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score)
+    answer = ran.records.require("answer")
+    if as_json:
+        show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "words": answer.words})
+        return
+    show_study(ran.records, form)
+    typer.echo(paragraph(answer.words))
+    typer.echo(f"\nsoup: {ran.soup}\nrecords: {ran.records.folder}")

@@ -1,0 +1,48 @@
+"""`trajsoup sweep`: comparisons of the paper on a study that has been run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trajsoup.cli.console import show_json
+from trajsoup.cli.plan import StudyFile
+from trajsoup.cli.scan import Json
+from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, show
+
+
+def sweep(
+    study: StudyFile,
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Sweeps of the study file, or presets of the paper. Default: all of the file.", show_default=False
+        ),
+    ] = None,
+    form: FormOption = Form.TERMINAL,
+    as_json: Json = False,
+) -> None:
+    """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
+    from trajsoup.errors import StudyError
+    from trajsoup.study.evaluation_section import SweepKind, parse_sweeps
+    from trajsoup.study.record_files import Records
+    from trajsoup.study.run import run_sweeps
+    from trajsoup.study.setup import load_setup
+    from trajsoup.study.tables import sweep_table
+
+    setup = load_setup(study)
+    declared = {s.name: s for s in setup.sweeps}
+    presets = {s.name: s for s in parse_sweeps("paper", where="")}
+    known = {**presets, **declared}
+    if unknown := [n for n in name or () if n not in known]:
+        raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}")
+    wanted = [known[n] for n in name] if name else list(declared.values()) or [presets[k.value] for k in SweepKind]
+    with limited_instructions():
+        made = run_sweeps(setup, wanted, on_score=StageLines().score)
+    records = Records(setup.output)
+    if as_json:
+        show_json({"made": made, "records": [records.path(f"sweeps/{s.name}") for s in wanted]})
+        return
+    for s in wanted:
+        show(sweep_table(records.require(f"sweeps/{s.name}")), form)

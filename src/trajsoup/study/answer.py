@@ -1,0 +1,147 @@
+"""The end of a study: the chosen soup as a folder, the answer, and the spread over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from trajsoup.core.soup import Row
+from trajsoup.core.statistics import spread_over_seeds
+from trajsoup.errors import StudyError
+from trajsoup.store.publish import remove_stale
+from trajsoup.study.merge import make_soup, plan_row
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import (
+    AnswerRecord,
+    ComparisonRecord,
+    RowRecord,
+    SeedSpread,
+    SeedsRecord,
+    Signal,
+    Split,
+)
+from trajsoup.study.reporting import EXTENDED, LIMITED, QUESTIONS, SINGLE
+from trajsoup.study.words import over_seeds, sentences
+from trajsoup.study.workbench import Workbench
+
+SOUP = "soup"
+
+
+def answer_stage(bench: Workbench) -> bool:
+    """Write the soup that validation chose, and say what was seen."""
+    records = bench.records
+    inputs = {name: records.digest(name) for name in ("screen", "rows", "evaluations", "comparisons")}
+
+    def make() -> AnswerRecord:
+        rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
+        found: tuple[ComparisonRecord, ...] = records.require("comparisons").comparisons
+        soups = [rows[name] for name in (LIMITED, EXTENDED) if name in rows]
+        best = min(
+            soups, key=lambda row: math.inf if row.validation_loss is None else row.validation_loss, default=None
+        )
+        if best is not None:
+            write_soup(bench, best)
+        by_signal = {c.signal: c for c in found if c.name == "soup-limited"}
+        if Signal.LOSS not in by_signal:
+            raise StudyError(
+                "there is no soup to compare: fewer than two branches passed the screen, or they have no checkpoint "
+                "within their share of the budget; see records/screen.json"
+            )
+        words = sentences(
+            found, rows=rows, evaluations=records.require("evaluations"), screen=records.require("screen")
+        )
+        return AnswerRecord(
+            inputs=inputs,
+            soup=LIMITED,
+            single=SINGLE,
+            loss=by_signal[Signal.LOSS],
+            accuracy=by_signal.get(Signal.ACCURACY),
+            words=words,
+            soup_folder=None if best is None else SOUP,
+            seeds=() if bench.setup.seed is None else (bench.setup.seed,),
+        )
+
+    return records.ensure("answer", inputs, make)[1]
+
+
+def write_soup(bench: Workbench, row: RowRecord) -> Path:
+    """Blend a row into <study>/soup, a Hugging Face folder with provenance. An older soup of the study gives way."""
+    out = bench.setup.output / SOUP
+    remove_stale(out)
+    weights = {str(bench.place(key).absolute()): weight for key, weight in row.weights.items()}
+    candidates = {}
+    for pool in bench.pools():
+        for c in pool.candidates:
+            candidates[str(bench.place(c.key).absolute())] = c
+    if out.exists():
+        _put_aside(out)
+    plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
+    make_soup(plan, out)
+    return out
+
+
+def _put_aside(out: Path) -> None:
+    """Existing output is never deleted: it is renamed."""
+    number = 1
+    while (older := out.with_name(f"{out.name}-{number}")).exists():
+        number += 1
+    out.rename(older)
+
+
+def seeds_stage(folder: Path, folders: Sequence[Path]) -> bool:
+    """Collect main table and comparisons over the seeds' folders, the first of which is the study's own."""
+    root = Records(folder)
+    every = [Records(path) for path in folders]
+    answers = [records.require("answer") for records in every]
+    seeds = [answer.seeds[0] for answer in answers]
+    inputs = {f"seed-{seed}": r.digest("comparisons") for seed, r in zip(seeds, every, strict=True)}
+
+    def make() -> SeedsRecord:
+        tables = [{e.row: e for e in r.require("evaluations").evaluations} for r in every]
+        labels = {row.name: row.label for r in every for row in r.require("rows").rows}
+        rows: list[SeedSpread] = []
+        for name in tables[0]:
+            losses = {s: t[name].loss.value for s, t in zip(seeds, tables, strict=True) if name in t}
+            rows += _spread(name, Signal.LOSS, losses, labels[name])
+            averages = {
+                s: t[name].overall_average.value
+                for s, t in zip(seeds, tables, strict=True)
+                if name in t and t[name].overall_average is not None
+            }
+            rows += _spread(name, Signal.ACCURACY, averages, labels[name])
+        found = [{(c.name, c.signal): c for c in r.require("comparisons").comparisons} for r in every]
+        names = {q[0]: f"{labels.get(q[1], q[1])} against {labels.get(q[2], q[2])}" for q in QUESTIONS}
+        spreads: list[SeedSpread] = []
+        for name, signal in found[0]:
+            values = {s: f[name, signal].difference for s, f in zip(seeds, found, strict=True) if (name, signal) in f}
+            spreads += _spread(name, signal, values, names[name])
+        return SeedsRecord(
+            inputs=inputs,
+            seeds=tuple(seeds),
+            split=Split.TEST,
+            rows=tuple(rows),
+            comparisons=tuple(spreads),
+            words=over_seeds(spreads),
+        )
+
+    return root.ensure("seeds", inputs, make)[1]
+
+
+def _spread(name: str, signal: Signal, values: dict[int, float | None], label: str) -> list[SeedSpread]:
+    usable = {str(seed): value for seed, value in values.items() if value is not None}
+    if not usable:
+        return []
+    spread = spread_over_seeds(list(usable.values()))
+    return [
+        SeedSpread(
+            name=name,
+            signal=signal,
+            values=usable,
+            mean=spread.mean,
+            deviation=spread.deviation,
+            low=spread.low,
+            high=spread.high,
+            label=label,
+        )
+    ]

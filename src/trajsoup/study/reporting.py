@@ -1,0 +1,266 @@
+"""From test scores to what is said about them: evaluations, paired comparisons, sweeps, the answer in words.
+
+rows (chosen on validation) -> test scores, one read -> estimates with intervals -> comparisons -> answer
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from trajsoup.core.scores import Scores, TestScores
+from trajsoup.core.soup import Row
+from trajsoup.core.statistics import LEVEL, Better, Comparison, compare_losses, compare_tasks, paired_bootstrap
+from trajsoup.study.comparisons import TITLES, sweep_entries
+from trajsoup.study.entries import Chosen, choose_entries, options_of
+from trajsoup.study.evaluation_section import Sweep
+from trajsoup.study.record_files import digest_of
+from trajsoup.study.records import (
+    ComparisonRecord,
+    ComparisonsRecord,
+    Estimate,
+    Evaluation,
+    EvaluationsRecord,
+    RowRecord,
+    RowsRecord,
+    Signal,
+    Split,
+    SweepPoint,
+    SweepRecord,
+)
+from trajsoup.study.workbench import Workbench
+
+SINGLE, LIMITED, EXTENDED = "single-merge", "trajectory-soup/limited", "trajectory-soup/extended"
+QUESTIONS = (  # name, model, reference, question, what is matched
+    ("soup-limited", LIMITED, SINGLE, "Does the soup beat the best single merge of the same token budget?", "budget"),
+    ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
+    ("merge", SINGLE, "raw-best", "Does merging one trajectory beat its best checkpoint?", "budget"),
+    ("model-soup-limited", LIMITED, "model-soup/limited", "Top-K of each branch or final checkpoints?", "budget"),
+    ("model-soup-extended", EXTENDED, "model-soup/extended", "Top-K of each branch or final checkpoints?", "horizon"),
+    ("full-soup-limited", LIMITED, "full-soup/limited", "Top-K of each branch or all checkpoints?", "budget"),
+    ("full-soup-extended", EXTENDED, "full-soup/extended", "Top-K of each branch or all checkpoints?", "horizon"),
+    ("extension", EXTENDED, LIMITED, "What does running every branch to its end add?", "nothing: more tokens"),
+)
+
+
+def evaluations_stage(bench: Workbench) -> bool:
+    """Score the chosen rows on test, once."""
+    records = bench.records
+    inputs = {"rows": records.digest("rows")}
+
+    def make() -> EvaluationsRecord:
+        rows: RowsRecord = records.require("rows")
+        scores = bench.scorer.test([row_of(row) for row in rows.rows])
+        seeds = () if bench.setup.seed is None else (bench.setup.seed,)
+        return EvaluationsRecord(
+            inputs=inputs,
+            evaluations=tuple(
+                evaluation(row.name, scores[row.name], seeds=seeds, resamples=bench.setup.evaluation.resamples)
+                for row in rows.rows
+            ),
+        )
+
+    return records.ensure("evaluations", inputs, make)[1]
+
+
+def comparisons_stage(bench: Workbench) -> bool:
+    """Compare pairs of rows on the same test documents and items."""
+    records = bench.records
+    inputs = {"rows": records.digest("rows"), "evaluations": records.digest("evaluations")}
+
+    def make() -> ComparisonsRecord:
+        rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
+        scores = bench.scorer.test([row_of(row) for row in rows.values()])  # known already: read from their records
+        resamples = bench.setup.evaluation.resamples
+        found: list[ComparisonRecord] = []
+        for name, model, reference, question, matched in QUESTIONS:
+            if model in rows and reference in rows:
+                budget = f"{matched}: {rows[model].budget_tokens:,} and {rows[reference].budget_tokens:,} tokens"
+                found += compared(
+                    name, model, reference, scores[model], scores[reference], question, budget, resamples=resamples
+                )
+        return ComparisonsRecord(inputs=inputs, level=LEVEL, resamples=resamples, comparisons=tuple(found))
+
+    return records.ensure("comparisons", inputs, make)[1]
+
+
+def sweeps_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
+    """Score the options of all sweeps in one read, choose, score what is reported in another; return what was made."""
+    records = bench.records
+    inputs = {
+        sweep.name: {
+            "screen": records.digest("screen"),
+            "sweep": digest_of([sweep.kind, sweep.branches, sweep.merge_size]),
+        }
+        for sweep in sweeps
+    }
+    missing = [
+        s for s in sweeps if (known := records.read(f"sweeps/{s.name}")) is None or known.inputs != inputs[s.name]
+    ]
+    if not missing:
+        return []
+    field = bench.field()
+    entries = {sweep.name: sweep_entries(field, sweep) for sweep in missing}
+    every = [entry for group in entries.values() for entry in group]
+    scores = bench.scorer.validate(options_of(every), what="sweeps")
+    rank_by = bench.setup.evaluation.rank_by
+    chosen = {name: choose_entries(group, scores, rank_by=rank_by) for name, group in entries.items()}
+    reported = {c.row.name: c.row for group in chosen.values() for c in group if c.entry.reported}
+    tested = bench.scorer.test(list(reported.values()))
+    for sweep in missing:
+        record = _sweep_record(sweep, chosen[sweep.name], tested, inputs[sweep.name], bench.setup.evaluation.resamples)
+        records.write(f"sweeps/{sweep.name}", record)
+    return [sweep.name for sweep in missing]
+
+
+def evaluation(name: str, scores: TestScores, *, seeds: tuple[int, ...], resamples: int) -> Evaluation:
+    """Test scores with intervals."""
+    assert scores.losses is not None
+    return Evaluation(
+        row=name,
+        split=Split.TEST,
+        loss=loss_estimate(scores, resamples=resamples),
+        overall_average=accuracy_estimate(scores, resamples=resamples),
+        categories=scores.category_means,
+        tasks={task.name: task.accuracy for task in scores.tasks},
+        sources=scores.losses.by_source(),
+        seeds=seeds,
+    )
+
+
+def loss_estimate(scores: Scores, *, resamples: int) -> Estimate:
+    """The loss with its bootstrap interval over documents."""
+    assert scores.losses is not None
+    found = paired_bootstrap(
+        [scores.losses.nll], weights=[scores.losses.measure()], better=Better.LOWER, resamples=resamples
+    )
+    return _estimate(found)
+
+
+def accuracy_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
+    """The Overall Average with its bootstrap interval over items."""
+    if not scores.tasks:
+        return None
+    return _estimate(
+        paired_bootstrap([task.correct for task in scores.tasks], better=Better.HIGHER, resamples=resamples)
+    )
+
+
+def compared(
+    name: str,
+    model: str,
+    reference: str,
+    mine: TestScores,
+    theirs: TestScores,
+    question: str,
+    matched: str,
+    *,
+    resamples: int,
+) -> list[ComparisonRecord]:
+    """The paired differences in loss and, if tasks were scored, in Overall Average."""
+    found: list[ComparisonRecord] = []
+    if mine.losses is not None and theirs.losses is not None:
+        result = compare_losses(mine.losses, theirs.losses, resamples=resamples)
+        found.append(_comparison(name, model, reference, result, Signal.LOSS, question, matched))
+    if mine.tasks and theirs.tasks:
+        result = compare_tasks(mine.tasks, theirs.tasks, resamples=resamples)
+        found.append(_comparison(name, model, reference, result, Signal.ACCURACY, question, matched))
+    return found
+
+
+def row_of(record: RowRecord) -> Row:
+    """The row of W of a record."""
+    return Row(name=record.name, weights=record.weights)
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _sweep_record(
+    sweep: Sweep,
+    chosen: Sequence[Chosen],
+    tested: Mapping[str, TestScores],
+    inputs: Mapping[str, str],
+    resamples: int,
+) -> SweepRecord:
+    title, paper, axis = TITLES[sweep.kind]
+    return SweepRecord(
+        inputs=inputs,
+        name=sweep.name,
+        title=title,
+        paper=paper,
+        x_label=axis,
+        points=tuple(_point(c, tested.get(c.row.name) if c.entry.reported else None, resamples) for c in chosen),
+        comparisons=tuple(_against_first(sweep, chosen, tested, resamples)),
+    )
+
+
+def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoint:
+    option, scores = chosen.option, chosen.validation
+    return SweepPoint(
+        row=chosen.entry.name,
+        series=chosen.entry.series,
+        x=chosen.entry.x,
+        k=option.k,
+        n_branches=len(option.branches),
+        merge_size=len(option.weights),
+        horizon=option.horizon,
+        budget_tokens=option.budget_tokens,
+        branches=option.branches,
+        chosen_on=chosen.chosen_on,
+        validation_loss=None if scores.losses is None else finite(scores.losses.loss()),
+        validation_accuracy=scores.overall_average,
+        test_loss=None if test is None else loss_estimate(test, resamples=resamples),
+        test_accuracy=None if test is None else test.overall_average,
+    )
+
+
+def _against_first(
+    sweep: Sweep, chosen: Sequence[Chosen], tested: Mapping[str, TestScores], resamples: int
+) -> list[ComparisonRecord]:
+    """Tables compare every entry with the first (the paper's default); the sparse soup with both dense merges."""
+    pairs: list[tuple[Chosen, Chosen]] = []
+    if sweep.kind in ("coefficients", "selections"):
+        pairs = [(c, chosen[0]) for c in chosen[1:]]
+    elif sweep.kind == "sampling":
+        pairs = [(chosen[-1], c) for c in chosen[:-1]]
+    elif sweep.kind == "interpolation":
+        middle = next(c for c in chosen if c.entry.x == 0.5)
+        pairs = [(middle, chosen[0]), (middle, chosen[-1])]
+    elif sweep.kind == "allocation" and len(chosen) > 2:
+        middle = chosen[len(chosen) // 2]
+        pairs = [(middle, chosen[0]), (middle, chosen[-1])]
+    found: list[ComparisonRecord] = []
+    for model, reference in pairs:
+        mine, theirs = tested[model.row.name], tested[reference.row.name]
+        name = f"{model.entry.name} against {reference.entry.name}"
+        found += compared(
+            name, model.entry.name, reference.entry.name, mine, theirs, name, "horizon", resamples=resamples
+        )
+    return found
+
+
+def _estimate(found: Comparison) -> Estimate:
+    return Estimate(value=finite(found.difference), low=finite(found.low), high=finite(found.high), count=found.count)
+
+
+def _comparison(
+    name: str, model: str, reference: str, result: Comparison, signal: Signal, question: str, matched: str
+) -> ComparisonRecord:
+    return ComparisonRecord(
+        name=name,
+        question=question,
+        model=model,
+        reference=reference,
+        signal=signal,
+        split=Split.TEST,
+        difference=finite(result.difference),
+        low=finite(result.low),
+        high=finite(result.high),
+        probability_of_improvement=finite(result.probability_of_improvement),
+        within_noise=result.within_noise,
+        count=result.count,
+        matched=matched,
+    )

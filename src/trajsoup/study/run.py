@@ -1,0 +1,119 @@
+"""A whole study: plan, train, validate, screen, select, blend, evaluate; resumable at every stage.
+
+    Setup -> stages in order (each skipped when its record is up to date) -> Ran
+
+On runs that exist already it starts after training. With several seeds everything is repeated, fork point included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajsoup.errors import StudyError
+from trajsoup.study.answer import SOUP, answer_stage, seeds_stage
+from trajsoup.study.data import cache_folder
+from trajsoup.study.evaluation_section import Sweep
+from trajsoup.study.fine_tuning import fine_tuning_stage
+from trajsoup.study.geometry import geometry_stage
+from trajsoup.study.record_files import Records
+from trajsoup.study.reporting import comparisons_stage, evaluations_stage, sweeps_stage
+from trajsoup.study.scorer import OnScore
+from trajsoup.study.setup import Setup, with_seed
+from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
+from trajsoup.study.train import OnProgress
+from trajsoup.study.workbench import Workbench
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+
+OnStage = Callable[[str, int | None], None]  # stage, seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a run leaves."""
+
+    setup: Setup
+    records: Records
+    made: tuple[str, ...]  # records that were made now; empty: nothing had changed
+    soup: Path | None
+
+
+def run_study(
+    setup: Setup,
+    *,
+    jobs: int | None = None,
+    cache: Path | None = None,
+    corpus: Corpus | None = None,
+    on_stage: OnStage = lambda stage, seed: None,
+    on_train: OnProgress | None = None,
+    on_score: OnScore = lambda what, done, total: None,
+) -> Ran:
+    """Run or resume every stage of every seed."""
+    made: list[str] = []
+    folders: list[Path] = []
+    with _only_one(setup.output):
+        for seed in range(setup.seeds):
+            one = with_seed(setup, seed)
+            bench = Workbench(one, cache=cache or cache_folder(), progress=on_score, corpus=corpus)
+            made += _run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
+            folders.append(one.output)
+        if setup.seeds > 1 and seeds_stage(setup.output, folders):
+            made.append("seeds")
+    soup = setup.output / SOUP
+    return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
+
+
+def run_sweeps(
+    setup: Setup,
+    sweeps: Sequence[Sweep],
+    *,
+    cache: Path | None = None,
+    corpus: Corpus | None = None,
+    on_score: OnScore = lambda what, done, total: None,
+) -> list[str]:
+    """Make the records of these sweeps for a study that has been run; return the names of those made now."""
+    bench = Workbench(setup, cache=cache or cache_folder(), progress=on_score, corpus=corpus)
+    bench.records.require("screen")
+    with _only_one(setup.output):
+        return sweeps_stage(bench, sweeps)
+
+
+def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train: OnProgress | None) -> list[str]:
+    setup = bench.setup
+    steps: list[tuple[str, Callable[[], bool | list[str]]]] = [
+        ("plan", lambda: plan_stage(bench)),
+        ("train", lambda: train_stage(bench, jobs=jobs, on_progress=on_train)),
+        ("validation", lambda: validation_stage(bench)),
+        ("screen", lambda: screen_stage(bench)),
+        ("rows", lambda: rows_stage(bench)),
+        ("evaluations", lambda: evaluations_stage(bench)),
+        ("comparisons", lambda: comparisons_stage(bench)),
+        ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
+        ("geometry", lambda: geometry_stage(bench)),
+        ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
+        ("answer", lambda: answer_stage(bench)),
+    ]
+    made: list[str] = []
+    for name, step in steps:
+        on_stage(name, setup.seed)
+        if step():
+            made.append(name)
+    return made
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Hold the study, so that two runs never write its records at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StudyError(f"{folder} is being run by another process: wait for it, or stop it first") from error
+        yield

@@ -1,0 +1,65 @@
+"""How far a study is: a listing of its records, which name what they were made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trajsoup.study.outcomes import METRICS, Status, finished_outcome
+from trajsoup.study.record_files import Records
+from trajsoup.study.setup import Setup, with_seed
+
+CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageState:
+    """One line."""
+
+    seed: int | None
+    stage: str
+    state: str  # done, to do, out of date
+    detail: str = ""
+
+
+def stages_of(setup: Setup) -> tuple[StageState, ...]:
+    """Every stage of every seed. A record whose inputs are no longer those that exist is out of date."""
+    found: list[StageState] = []
+    for seed in range(setup.seeds):
+        found += _one(with_seed(setup, seed))
+    if setup.seeds > 1:
+        state = "done" if Records(setup.output).read("seeds") is not None else "to do"
+        found.append(StageState(seed=None, stage="seeds", state=state))
+    return tuple(found)
+
+
+def _one(setup: Setup) -> list[StageState]:
+    records = Records(setup.output)
+    sweeps = [f"sweeps/{sweep.name}" for sweep in setup.sweeps]
+    tuning = ["sft"] if setup.sft is not None else []
+    found: list[StageState] = []
+    stale = False
+    for name in (*CHAIN[:-1], *sweeps, *tuning, CHAIN[-1]):
+        record = records.read(name)
+        state = "to do"
+        if record is not None:
+            known = {"study": setup.digest}
+            there = {key: records.digest(key) for key in record.inputs if records.path(key).is_file()}
+            fits = all(value == {**known, **there}.get(key, value) for key, value in record.inputs.items())
+            stale = stale or not fits
+            state = "out of date" if stale else "done"
+        found.append(StageState(seed=setup.seed, stage=name, state=state, detail=_detail(setup, name, state)))
+    return found
+
+
+def _detail(setup: Setup, name: str, state: str) -> str:
+    """Of a training that is not over: which branches are."""
+    if name != "train" or state == "done" or setup.study is None:
+        return ""
+    parts: list[str] = []
+    for branch in setup.study.recipes:
+        folder: Path = setup.output / "branches" / branch
+        over = finished_outcome(branch, folder, horizon=0)
+        begun = (folder / METRICS).is_file()
+        parts.append(f"{branch} {Status.FINISHED.value if over else 'begun' if begun else 'not begun'}")
+    return ", ".join(parts)

@@ -1,0 +1,217 @@
+"""The tables of a study, from its records: the main table, the screen, each sweep, fine-tuning, the spread over seeds.
+
+records -> Table -> terminal (cli), Markdown, CSV
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trajsoup.core.quantity import format_tokens
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import (
+    ComparisonRecord,
+    Estimate,
+    EvaluationsRecord,
+    FineTuningRecord,
+    RowRecord,
+    ScreenRecord,
+    SeedsRecord,
+    Signal,
+    SweepRecord,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Text in cells: numbers are formatted with their intervals."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        """For a page."""
+        lines = [f"**{self.title}**", "", _line(self.columns), _line(["---"] * len(self.columns))]
+        lines += [_line(row) for row in self.rows]
+        return "\n".join([*lines, "", *self.notes]).rstrip() + "\n"
+
+    def csv(self) -> str:
+        """For a spreadsheet."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+def main_table(records: Records) -> Table:
+    """tab:tiny-mid-train-main: every chosen model on the test split."""
+    rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
+    found: EvaluationsRecord = records.require("evaluations")
+    differences = {
+        (c.model, c.signal): c for c in records.require("comparisons").comparisons if c.reference == "single-merge"
+    }
+    categories = list(dict.fromkeys(c for e in found.evaluations for c in e.categories))
+    has_tasks = any(e.overall_average for e in found.evaluations)
+    columns = ["model", "branches", "K", "tokens each", "budget", "test loss", "against single merge"]
+    lines: list[tuple[str, ...]] = []
+    for e in found.evaluations:
+        row = rows[e.row]
+        line = [
+            row.label,
+            "+".join(row.branches),
+            "-" if row.k is None else str(row.k),
+            "-" if row.horizon is None else format_tokens(row.horizon),
+            format_tokens(row.budget_tokens),
+            estimate(e.loss),
+            difference(differences.get((e.row, Signal.LOSS))),
+        ]
+        if has_tasks:
+            line += [f"{100 * e.categories[c]:.1f}" if c in e.categories else "-" for c in categories]
+            line.append(estimate(e.overall_average, scale=100, digits=1))
+        lines.append(tuple(line))
+    if has_tasks:
+        columns += [*categories, "average"]
+    seeds = ", ".join(str(s) for s in found.evaluations[0].seeds) or "-"
+    documents = found.evaluations[0].loss.count
+    note = (
+        f"Test split, {documents:,} documents, seed {seeds}; [95 % bootstrap interval]. Branches, K and horizon were "
+        "chosen on validation, within the same freedom for every row; ~ within noise."
+    )
+    return Table(title="Main table", columns=tuple(columns), rows=tuple(lines), notes=(note,))
+
+
+def screen_table(records: Records) -> Table:
+    """Who passed."""
+    found: ScreenRecord = records.require("screen")
+    lines = [
+        (v.branch, f"{v.loss:.4f}", f"{v.loss_gap:+.2%}", _verdict(v.admitted, v.suspiciously_low))
+        for v in found.verdicts
+    ]
+    note = f"Against {found.baseline}, tolerance {found.tolerance:.1%}, on a {found.measured_on}."
+    return Table(
+        title="Compatibility screen", columns=("branch", "loss", "J", "verdict"), rows=tuple(lines), notes=(note,)
+    )
+
+
+def sweep_table(record: SweepRecord) -> Table:
+    """One comparison of the paper."""
+    columns = ("series", record.x_label, "K", "merged", "tokens each", "validation loss", "test loss", "test average")
+    lines = [
+        (
+            p.series,
+            f"{p.x:g}" if isinstance(p.x, int | float) else p.x,
+            "-" if p.k is None else str(p.k),
+            str(p.merge_size),
+            "-" if p.horizon is None else format_tokens(p.horizon),
+            "-" if p.validation_loss is None else f"{p.validation_loss:.4f}",
+            estimate(p.test_loss),
+            "-" if p.test_accuracy is None else f"{100 * p.test_accuracy:.1f}",
+        )
+        for p in record.points
+    ]
+    free = any(p.chosen_on.free for p in record.points)
+    notes = ["K was chosen on validation." if free else "Nothing was chosen: every row is prescribed."]
+    notes += [f"{c.name}: {difference(c)}" for c in record.comparisons if c.signal is Signal.LOSS]
+    return Table(title=f"{record.title} ({record.paper})", columns=columns, rows=tuple(lines), notes=tuple(notes))
+
+
+def fine_tuning_table(records: Records) -> Table | None:
+    """tab:tiny-post-train-main, if it was asked for."""
+    found: FineTuningRecord | None = records.read("sft")
+    if found is None:
+        return None
+    labels = {row.name: row.label for row in records.require("rows").rows}
+    categories = list(dict.fromkeys(c for row in found.rows for c in row.categories))
+    lines = [
+        (
+            labels[row.row],
+            *(f"{100 * row.categories.get(c, float('nan')):.1f}" for c in categories),
+            estimate(row.overall_average, scale=100, digits=1),
+            "-" if row.before is None else f"{100 * row.before:.1f}",
+        )
+        for row in found.rows
+    ]
+    notes = tuple(f"{key}: {value}." for key, value in found.settings.items())
+    columns = ("model", *categories, "average", "before SFT")
+    return Table(title="After the same fine-tuning (test items)", columns=columns, rows=tuple(lines), notes=notes)
+
+
+def seeds_table(record: SeedsRecord) -> Table:
+    """The main table over seeds."""
+    signals = list(dict.fromkeys(row.signal for row in record.rows))
+    names = list(dict.fromkeys(row.name for row in record.rows))
+    by = {(row.name, row.signal): row for row in record.rows}
+    lines: list[tuple[str, ...]] = []
+    for name in names:
+        line = [by[name, signals[0]].label]
+        for signal in signals:
+            row = by.get((name, signal))
+            scale, digits = (1.0, 4) if signal is Signal.LOSS else (100.0, 1)
+            line.append("-" if row is None else _spread(row.mean, row.low, row.high, scale, digits))
+        lines.append(tuple(line))
+    titles = {Signal.LOSS: "test loss", Signal.ACCURACY: "test average"}
+    listed = ", ".join(str(s) for s in record.seeds)
+    return Table(
+        title=f"Over {len(record.seeds)} seeds of everything",
+        columns=("model", *(titles[s] for s in signals)),
+        rows=tuple(lines),
+        notes=(f"Test split, seeds {listed}; mean [95 % t interval].",),
+    )
+
+
+def comparisons_table(record: SeedsRecord) -> Table:
+    """The orderings over seeds: holds, within noise, or the opposite."""
+    lines: list[tuple[str, ...]] = []
+    for c in record.comparisons:
+        lower = c.signal is Signal.LOSS
+        scale, digits = (1.0, 4) if lower else (100.0, 2)
+        wins = sum((value < 0) == lower and value != 0 for value in c.values.values())
+        verdict = "within noise"
+        if c.low is not None and c.high is not None and (c.low > 0 or c.high < 0):
+            verdict = "holds" if (c.mean < 0) == lower else "opposite"
+        spread = _spread(c.mean, c.low, c.high, scale, digits, sign=True)
+        lines.append((c.label, c.signal.value, spread, f"{wins}/{len(c.values)}", verdict))
+    return Table(
+        title="Paired differences over seeds (model minus reference; loss: negative is better)",
+        columns=("comparison", "signal", "mean difference", "seeds better", "verdict"),
+        rows=tuple(lines),
+    )
+
+
+def estimate(found: Estimate | None, *, scale: float = 1.0, digits: int = 4) -> str:
+    """A number with its interval."""
+    if found is None or found.value is None:
+        return "-"
+    return _spread(found.value, found.low, found.high, scale, digits)
+
+
+def difference(found: ComparisonRecord | None) -> str:
+    """A paired difference with its interval; ~ where it is within noise."""
+    if found is None or found.difference is None:
+        return ""
+    mark = " ~" if found.within_noise else ""
+    return _spread(found.difference, found.low, found.high, 1.0, 4, sign=True) + mark
+
+
+def _spread(
+    value: float, low: float | None, high: float | None, scale: float, digits: int, *, sign: bool = False
+) -> str:
+    plus = "+" if sign else ""
+    text = f"{scale * value:{plus}.{digits}f}"
+    if low is None or high is None:
+        return text
+    return f"{text} [{scale * low:{plus}.{digits}f}, {scale * high:{plus}.{digits}f}]"
+
+
+def _verdict(admitted: bool, low: bool) -> str:
+    return ("admitted" if admitted else "rejected") + (", below the baseline: overfitting?" if low else "")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,131 @@
+"""What the stages of one study work with, made when first needed: a rerun that finds all records loads none of it.
+
+Setup -> corpus, fork point, checkpoints, pools (from the train and validation records), scorer
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.study.comparisons import Field
+from trajsoup.study.data import load_data
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
+from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
+from trajsoup.study.setup import Setup
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+
+SCORES = "scores"
+
+
+class Workbench:
+    """Not a record: live things, of one process."""
+
+    def __init__(self, setup: Setup, *, cache: Path, progress: OnScore, corpus: Corpus | None = None) -> None:
+        self.setup, self.cache, self.progress = setup, cache, progress
+        self.records = Records(setup.output)
+        self._given_corpus = corpus
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """The documents, tokenised or from the cache."""
+        if self._given_corpus is not None:
+            return self._given_corpus
+        if self.setup.study is not None:
+            corpus = load_data(self.setup.study, cache=self.cache)
+            assert corpus is not None
+            return corpus
+        from trajsoup.lm.corpus import CorpusSpec, load_corpus
+
+        fields = dict(self.setup.corpus or {})
+        foreign = self.setup.foreign
+        assert foreign is not None
+        first = foreign.fork_point or foreign.branches[0].checkpoints[0].path
+        if "tokenizer" not in fields and (first / "tokenizer.json").is_file():
+            fields["tokenizer"] = first
+        return load_corpus(CorpusSpec(**fields), cache=self.cache)
+
+    @functools.cached_property
+    def train(self) -> TrainRecord:
+        """The record of the trained or found branches."""
+        return self.records.require("train")
+
+    @functools.cached_property
+    def checkpoints(self) -> Mapping[str, Checkpoint]:
+        """Every checkpoint of every branch, opened, and the fork point if it is known."""
+        keys = [c.key for branch in self.train.branches for c in branch.checkpoints]
+        found = {key: open_checkpoint(self.place(key)) for key in keys}
+        fork_point = self.fork_point
+        return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
+
+    @functools.cached_property
+    def fork_point(self) -> Path | None:
+        """Its folder."""
+        if self.setup.foreign is not None:
+            return self.setup.foreign.fork_point
+        link = self.setup.output / FORK_POINT
+        return link if link.exists() else None
+
+    @functools.cached_property
+    def scorer(self) -> Scorer:
+        """Scores rows of this study."""
+        return make_scorer(
+            self.corpus,
+            self.checkpoints,
+            folder=self.setup.output / SCORES,
+            evaluation=self.setup.evaluation,
+            progress=self.progress,
+        )
+
+    def place(self, key: str) -> Path:
+        """Where a checkpoint lies."""
+        return Path(os.path.normpath(self.setup.output / key))
+
+    def bare_pools(self) -> tuple[Pool, ...]:
+        """The candidates of every branch that has some, without scores."""
+        return tuple(
+            Pool(
+                branch=branch.branch,
+                candidates=tuple(
+                    Candidate(key=c.key, branch=branch.branch, tokens=c.tokens) for c in branch.checkpoints
+                ),
+            )
+            for branch in self.train.branches
+            if branch.checkpoints
+        )
+
+    def pools(self) -> tuple[Pool, ...]:
+        """The candidates with their validation scores and the probe's training loss."""
+        record: ValidationRecord = self.records.require("validation")
+        known = {c.key: c for c in record.checkpoints}
+        nan = float("nan")
+
+        def scored(candidate: Candidate) -> Candidate:
+            c = known[candidate.key]
+            return replace(
+                candidate,
+                val_loss=nan if c.loss is None else c.loss,
+                accuracy=c.accuracy,
+                train_loss=c.probe_loss,
+            )
+
+        return tuple(replace(pool, candidates=tuple(map(scored, pool.candidates))) for pool in self.bare_pools())
+
+    def field(self) -> Field:
+        """What entries are made of."""
+        screen: ScreenRecord = self.records.require("screen")
+        return Field(
+            pools=self.pools(),
+            admitted=tuple(v.branch for v in screen.verdicts if v.admitted),
+            baseline=screen.baseline,
+            evaluation=self.setup.evaluation,
+        )

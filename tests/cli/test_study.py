@@ -1,0 +1,95 @@
+"""The commands that run and read studies, on a study of seconds."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.command import refused, succeeds
+from trajsoup.study.presets import Preset, preset_study, write_preset
+from trajsoup.study.setup import load_setup
+
+EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A finished study as its records alone: no checkpoint, no corpus."""
+    shutil.copytree(EXAMPLE, tmp_path / "study")
+    return tmp_path / "study" / "study.yaml"
+
+
+def test_a_finished_study_prints_its_tables_without_computing(study):
+    done = succeeds("run", study)
+    assert "Trajectory Soup (Limited)" in done.out
+    assert "passed the screen" in done.out
+    assert "95 % bootstrap interval" in done.out
+
+
+def test_tables_come_as_markdown_and_csv(study):
+    assert "| Trajectory Soup (Limited) |" in succeeds("run", study, "--format", "markdown").out
+    assert "Trajectory Soup (Limited),EXP" in succeeds("run", study, "--format", "csv").out
+
+
+def test_run_as_json_says_that_nothing_was_made(study):
+    done = succeeds("run", study, "--json").json
+    assert done["made"] == []
+    assert done["words"]
+
+
+def test_status_of_a_finished_and_of_a_new_study(study, tmp_path):
+    assert {line["state"] for line in succeeds("status", study, "--json").json} == {"done"}
+    shutil.rmtree(study.parent / "records")
+    lines = succeeds("status", study, "--json").json
+    assert {line["state"] for line in lines} == {"to do"}
+    assert "EXP1 begun" in next(line["detail"] for line in lines if line["stage"] == "train")
+
+
+def test_a_sweep_that_is_known_is_printed(study):
+    assert "fig:traj-soup-asym-allocation" in succeeds("sweep", study, "allocation").out
+
+
+def test_an_unknown_sweep_names_those_that_exist(study):
+    assert "allocation" in refused("sweep", study, "alocation")
+
+
+def test_a_sweep_before_the_run_says_what_to_do(study):
+    shutil.rmtree(study.parent / "records")
+    assert "trajsoup run" in refused("sweep", study)
+
+
+def test_geometry_shows_angles(study):
+    assert "angles between branches" in succeeds("geometry", study).out
+    assert succeeds("geometry", study, "--json").json["branches"] == ["EXP1", "EXP2", "EXP3"]
+
+
+def test_runs_that_exist_need_documents_to_be_scored_on(runs, tmp_path):
+    found = tmp_path / "found.yaml"
+    succeeds("scan", *sorted(path for path in runs.iterdir() if path.is_dir())[:1], "-o", found)
+    assert "corpus" in refused("run", found)
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_every_preset_is_a_study_file_that_loads(preset, tmp_path):
+    setup = load_setup(write_preset(preset, tmp_path / "demo"))
+    assert len(setup.study.recipes) >= 2
+    assert write_preset(preset, tmp_path / "demo").is_file()  # the same again: gone on with
+
+
+def test_a_folder_with_another_study_is_refused(tmp_path):
+    write_preset(Preset.QUICK, tmp_path / "demo")
+    assert "another study" in refused("demo", "-o", tmp_path / "demo", "--preset", "wsd")
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    assert "not empty" in refused("demo", "-o", tmp_path / "mine")
+
+
+def test_the_papers_preset_has_its_five_branches_and_every_comparison():
+    study = yaml.safe_load(yaml.safe_dump(preset_study(Preset.PAPER)))
+    assert list(study["branches"]) == ["EXP1", "EXP2", "EXP3", "EXP4", "EXP5"]
+    assert study["sweeps"] == "paper"
+    assert study["seeds"] >= 3

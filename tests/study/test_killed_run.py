@@ -1,0 +1,69 @@
+"""A study that is killed again and again ends with the records of one that was not."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.study.tiny_study import make_fork_point
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import sys
+from pathlib import Path
+from tests.study.tiny_study import load_setup, run_study, small_documents
+folder = Path(sys.argv[1])
+run_study(load_setup(folder / "study.yaml"), corpus=small_documents(folder), cache=folder / "cache")
+"""
+
+
+def start(folder):
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], env=environment, stderr=subprocess.PIPE)
+
+
+def prepared(folder, fork_point):
+    from tests.study.tiny_study import make_study, small_documents
+
+    make_study(folder, fork_point, more="    sweeps: [selections]\n")
+    small_documents(folder)
+    return folder
+
+
+def records_of(folder):
+    found = (folder / "records").rglob("*.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def killed_and_rerun(tmp_path, *, kills):
+    fork_point = make_fork_point(tmp_path / "fork")
+    quiet, troubled = (prepared(tmp_path / name, fork_point) for name in ("quiet", "troubled"))
+    begin = time.monotonic()
+    undisturbed = start(quiet)
+    assert undisturbed.wait() == 0, undisturbed.stderr.read()
+    took = time.monotonic() - begin
+    moments = random.Random(7)
+    for _ in range(kills):
+        process = start(troubled)
+        time.sleep(moments.uniform(0.2, 0.8) * took)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = start(troubled)
+    assert last.wait() == 0, last.stderr.read()
+    assert records_of(troubled) == records_of(quiet)
+    assert len(records_of(quiet)) == 10
+
+
+def test_a_killed_study_ends_with_the_same_records(tmp_path):
+    killed_and_rerun(tmp_path, kills=1)
+
+
+@pytest.mark.slow
+def test_a_study_killed_ten_times_ends_with_the_same_records(tmp_path):
+    killed_and_rerun(tmp_path, kills=10)

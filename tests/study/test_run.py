@@ -1,0 +1,199 @@
+"""Whole studies on the stand-in model, from the plan to the answer."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.study.tiny_study import make_fork_point, make_study, run_tiny, small_documents
+from trajsoup.core.splits import Split
+from trajsoup.errors import StudyError
+from trajsoup.study.entries import choose_entries
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import Setting, Signal
+from trajsoup.study.run import run_study
+from trajsoup.study.status import stages_of
+from trajsoup.study.tables import main_table, screen_table, sweep_table
+from trajsoup.study.verify import verify_soup
+
+
+@pytest.fixture(scope="module")
+def fork_point(tmp_path_factory):
+    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, fork_point):
+    return run_tiny(tmp_path_factory.mktemp("study") / "one", fork_point, more="    sweeps: paper\n")
+
+
+def test_every_stage_leaves_its_record(ran):
+    names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
+    assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
+    assert set(ran.records.sweeps()) == {
+        "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation",
+    }  # fmt: skip
+
+
+def test_a_finished_study_is_not_computed_again_and_needs_no_corpus(ran, monkeypatch):
+    before = {path: path.stat().st_mtime_ns for path in ran.records.folder.rglob("*.json")}
+    again = run_study(ran.setup, corpus=None, cache=ran.setup.output / "nowhere")
+    assert again.made == ()
+    assert before == {path: path.stat().st_mtime_ns for path in ran.records.folder.rglob("*.json")}
+
+
+def test_a_record_reads_back_as_it_was_written(ran):
+    for path in ran.records.folder.rglob("*.json"):
+        name = str(path.relative_to(ran.records.folder).with_suffix(""))
+        text = path.read_text()
+        ran.records.write(name, ran.records.read(name))
+        assert path.read_text() == text
+
+
+def test_records_hold_no_absolute_path(ran):
+    for path in ran.records.folder.rglob("*.json"):
+        assert str(ran.setup.output) not in path.read_text(), path.name
+
+
+def test_every_choice_was_made_on_validation_and_every_result_is_on_test(ran):
+    for row in ran.records.require("rows").rows:
+        assert row.chosen_on.split is Split.VALIDATION
+        assert abs(sum(row.weights.values()) - 1) < 1e-9
+    assert {e.split for e in ran.records.require("evaluations").evaluations} == {Split.TEST}
+
+
+def test_limited_rows_stay_within_the_budget_of_one_branch(ran):
+    horizon = ran.records.require("plan").horizon
+    limited = [row for row in ran.records.require("rows").rows if row.setting is Setting.LIMITED]
+    assert len(limited) == 3
+    for row in limited:
+        assert row.budget_tokens <= horizon
+        assert len(row.branches) >= 2
+
+
+def test_both_sides_of_the_answer_have_the_same_freedom(ran):
+    rows = {row.name: row for row in ran.records.require("rows").rows}
+    answer = ran.records.require("answer")
+    soup, single = rows[answer.soup], rows[answer.single]
+    assert {"k", "horizon"} <= set(soup.chosen_on.free)
+    assert {"k", "horizon", "branch"} <= set(single.chosen_on.free)
+    assert soup.budget_tokens <= single.budget_tokens or single.horizon < ran.records.require("plan").horizon
+
+
+def test_the_chosen_row_is_the_best_of_its_options_on_validation(ran):
+    rows = ran.records.require("rows").rows
+    alone = [row.validation_loss for row in rows if row.name.startswith("single/")]
+    chosen = next(row for row in rows if row.name == "single-merge")
+    assert chosen.validation_loss == min(alone)
+
+
+def test_the_answer_is_the_difference_of_the_two_test_losses(ran):
+    answer = ran.records.require("answer")
+    losses = {e.row: e.loss.value for e in ran.records.require("evaluations").evaluations}
+    assert answer.loss.signal is Signal.LOSS
+    assert answer.loss.difference == pytest.approx(losses[answer.soup] - losses[answer.single], abs=1e-9)
+    assert answer.loss.low <= answer.loss.difference <= answer.loss.high
+
+
+def test_the_soup_is_a_folder_that_verifies(ran):
+    assert ran.soup is not None
+    assert (ran.soup / "config.json").is_file()
+    verify_soup(ran.soup)
+
+
+def test_the_tables_name_every_row_and_their_split(ran):
+    table = main_table(ran.records)
+    assert len(table.rows) == len(ran.records.require("rows").rows)
+    assert "Test split" in table.notes[0]
+    assert "Trajectory Soup (Limited)" in table.markdown()
+    assert table.csv().count("\n") == len(table.rows) + 1
+    assert "EXP3" in screen_table(ran.records).markdown()
+    for name in ran.records.sweeps():
+        assert sweep_table(ran.records.require(f"sweeps/{name}")).rows
+
+
+def test_the_middle_of_an_interpolation_is_the_soup_of_two_anchors(ran):
+    points = ran.records.require("sweeps/interpolation").points
+    assert [p.x for p in points] == [i / 10 for i in range(11)]
+    middle = points[5]
+    assert middle.merge_size == points[0].merge_size + points[-1].merge_size
+
+
+def test_the_dense_and_the_sparse_pool_merge_as_many_checkpoints(ran):
+    sizes = {p.merge_size for p in ran.records.require("sweeps/sampling").points}
+    assert len(sizes) == 1
+
+
+def test_an_allocation_keeps_its_merge_size(ran):
+    points = ran.records.require("sweeps/allocation").points
+    assert len({p.merge_size for p in points}) == 1
+    assert len(points) >= 3
+
+
+def test_status_lists_what_is_done_and_what_is_out_of_date(ran, tmp_path):
+    assert {s.state for s in stages_of(ran.setup)} == {"done"}
+    folder = tmp_path / "copy"
+    shutil.copytree(ran.setup.output, folder, symlinks=True)
+    path = folder / "records" / "screen.json"
+    changed = json.loads(path.read_text()) | {"tolerance": 0.4}
+    path.write_text(json.dumps(changed))
+    import dataclasses
+
+    study = dataclasses.replace(ran.setup.study, output=folder)
+    states = {s.stage: s.state for s in stages_of(dataclasses.replace(ran.setup, output=folder, study=study))}
+    assert states["screen"] == "done"
+    assert states["rows"] == "out of date"
+
+
+def test_a_changed_evaluation_trains_nothing_again(ran, tmp_path, fork_point):
+    import dataclasses
+
+    evaluation = dataclasses.replace(ran.setup.evaluation, ks=(1, 2))
+    folder = tmp_path / "copy"
+    shutil.copytree(ran.setup.output, folder, symlinks=True)
+    study = dataclasses.replace(ran.setup.study, output=folder)
+    setup = dataclasses.replace(ran.setup, output=folder, study=study, evaluation=evaluation, sweeps=())
+    again = run_study(setup, corpus=small_documents(tmp_path), cache=tmp_path / "cache")
+    assert "train" not in again.made
+    assert "rows" in again.made
+    assert {row.k for row in again.records.require("rows").rows} <= {None, 1, 2}
+
+
+def test_two_runs_of_one_study_at_once_are_refused(ran):
+    import fcntl
+
+    with (ran.setup.output / ".run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StudyError, match="another process"):
+            run_study(ran.setup)
+
+
+def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):
+    from trajsoup.study.setup import with_seed
+
+    setup = make_study(tmp_path / "one", fork_point)
+    other = with_seed(setup, 2)
+    assert other.output == setup.output / "seeds" / "2"
+    assert all(other.study.recipes[name].seed != recipe.seed for name, recipe in setup.study.recipes.items())
+    assert other.digest != setup.digest
+
+
+def test_choosing_refuses_test_scores(ran):
+    from trajsoup.core.scores import TestScores
+    from trajsoup.errors import ScoreError
+    from trajsoup.study.entries import Entry, Option
+
+    options = tuple(
+        Option(weights={key: 1.0}, k=None, horizon=1, branches=("EXP1",), budget_tokens=1) for key in ("a", "b")
+    )
+    entry = Entry(name="x", label="x", strategy="raw", options=options)
+    with pytest.raises(ScoreError, match="validation scores only"):
+        choose_entries([entry], {o.name: TestScores() for o in options}, rank_by=ran.setup.evaluation.rank_by)
+
+
+def test_the_example_records_can_be_read():
+    from pathlib import Path
+
+    records = Records(Path(__file__).parents[1] / "data" / "example-study")
+    for path in records.folder.rglob("*.json"):
+        assert records.read(str(path.relative_to(records.folder).with_suffix(""))) is not None
