@@ -34,7 +34,9 @@ def entries(field, name):
 def test_the_main_table_has_the_papers_rows(field):
     names = [entry.name for entry in main_entries(field)]
     assert names[:2] == ["raw-final", "raw-best"]
-    assert {"single/BAD", "single-merge", "model-soup/limited", "full-soup/extended", "trajectory-soup/limited"} <= set(names)
+    assert {"single/BAD", "single-merge", "model-soup/limited", "full-soup/extended", "trajectory-soup/limited"} <= set(
+        names
+    )
 
 
 def test_a_rejected_branch_is_shown_alone_and_in_no_soup(field):

@@ -15,6 +15,7 @@ from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.layout import Layout, Span
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.remote import absolute
 from trajsoup.store.safetensors import ITEM_BYTES
 
 TASK_STRETCHES = 16  # of one task: 1 GB of every checkpoint
@@ -56,7 +57,7 @@ def share_stretches(
     size = gram.STRETCH_BYTES
     tasks = [
         RangeTask(
-            paths=tuple(str(checkpoint.path) for checkpoint in checkpoints),
+            paths=tuple(absolute(checkpoint.path) for checkpoint in checkpoints),
             fork=fork,
             layout=layout,
             cells=cells,

@@ -25,7 +25,7 @@ from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.digest import sha256_file
-from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.remote import Place, RemotePath, absolute
 from trajsoup.store.safetensors import ITEM_BYTES
 from trajsoup.store.upload import Upload
 
@@ -75,6 +75,7 @@ def blend_shards(
     Every machine must see `folder` and the ingredients under the same names. Ingredients whose files no single task
     reads whole are not hashed here.
     """
+    folder = folder if isinstance(folder, RemotePath) else folder.absolute()
     keys = sorted({*row.weights, *([exact_from] if exact_from else [])})
     tasks = shard_tasks(
         {key: checkpoints[key] for key in keys},
@@ -130,7 +131,7 @@ def shard_tasks(
             tasks.append(
                 ShardTask(
                     row=row,
-                    paths={key: str(checkpoint.path) for key, checkpoint in checkpoints.items()},
+                    paths={key: absolute(checkpoint.path) for key, checkpoint in checkpoints.items()},
                     exact_from=exact_from,
                     layout=Layout((file,)),
                     parts=tuple(parts),

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.pool import Candidate, Pool
+from trajsoup.engine.executor import Executor
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.remote import Place
 from trajsoup.study.comparisons import Field
 from trajsoup.study.data import load_data
 from trajsoup.study.record_files import Records
@@ -30,8 +32,16 @@ SCORES = "scores"
 class Workbench:
     """Not a record: live things, of one process."""
 
-    def __init__(self, setup: Setup, *, cache: Path, progress: OnScore, corpus: Corpus | None = None) -> None:
-        self.setup, self.cache, self.progress = setup, cache, progress
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        cache: Path,
+        progress: OnScore,
+        corpus: Corpus | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.setup, self.cache, self.progress, self.executor = setup, cache, progress, executor
         self.records = Records(setup.output)
         self._given_corpus = corpus
 
@@ -68,7 +78,7 @@ class Workbench:
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
 
     @functools.cached_property
-    def fork_point(self) -> Path | None:
+    def fork_point(self) -> Place | None:
         """Its folder."""
         if self.setup.foreign is not None:
             return self.setup.foreign.fork_point
@@ -84,6 +94,7 @@ class Workbench:
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
             progress=self.progress,
+            executor=self.executor,
         )
 
     def place(self, key: str) -> Path:
