@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from trajsoup.store.remote import forget_connections
+
 KEY, SECRET = "soup-test-key", "soup-test-secret"
 
 
@@ -76,3 +78,4 @@ def use_endpoint(patch: pytest.MonkeyPatch, url: str) -> None:
     patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     patch.setenv("NO_PROXY", "127.0.0.1")
     s3fs.S3FileSystem.clear_instance_cache()
+    forget_connections()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table, size
+from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 from trajsoup.core.coefficients import Coefficients
 from trajsoup.core.pool import RankBy
@@ -76,6 +77,8 @@ def merge(
     ] = None,
     no_hash: Annotated[bool, typer.Option("--no-hash", help="Skip sha256 of ingredients and output: faster.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")] = False,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
@@ -118,8 +121,8 @@ def merge(
     if not as_json:
         _show_screen(plan)
         show_notes(plan.notes)
-    with progress_bar("blending", plan.read_bytes) as progress:
-        provenance = make_soup(plan, place(output), digest=not no_hash, progress=progress)
+    with chosen_executor(engine, address) as executor, progress_bar("blending", plan.read_bytes) as progress:
+        provenance = make_soup(plan, place(output), digest=not no_hash, executor=executor, progress=progress)
     if as_json:
         show_json({"output": output, **provenance.record()})
         return

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json
+from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.plan import StudyFile
 from trajsoup.cli.scan import Json
 from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, paragraph, show_study
@@ -19,6 +20,8 @@ def run(
         int | None,
         typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
     ] = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     form: FormOption = Form.TERMINAL,
     as_json: Json = False,
 ) -> None:
@@ -28,8 +31,10 @@ def run(
 
     setup = load_setup(study)
     lines = StageLines()
-    with limited_instructions(), live() as on_train:
-        ran = run_study(setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score)
+    with limited_instructions(), live() as on_train, chosen_executor(engine, address) as executor:
+        ran = run_study(
+            setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score, executor=executor
+        )
     answer = ran.records.require("answer")
     if as_json:
         show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "words": answer.words})

@@ -4,8 +4,9 @@
 
 Subtracting the centre *before* the product is what keeps small distances: between checkpoints of one run the weights
 agree in their leading digits, and uncentred products lose what is left of them. Products are taken in fp32 (fp64 for
-fp64 tensors) over chunks that lie at fixed places of the file, and added in fp64 in the order of the file. So threads,
-blocks and I/O path change no bit of the result. numba, where it is installed, sums a chunk in another order than BLAS:
+fp64 tensors) over chunks that lie at fixed places of the file, and added in fp64 in the order of the file: first within
+stretches at fixed places too, then stretch by stretch. So threads, blocks, I/O path and the machines that share the
+stretches change no bit of the result. numba, where it is installed, sums a chunk in another order than BLAS:
 the two differ by rounding, far below 1e-6 of a distance.
 """
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from trajsoup.core.gram import WHOLE, Gram, Nonfinite, Products, subset
 from trajsoup.engine.cells import Cells, Groups, chunks, find_cells
+from trajsoup.engine.executor import Executor
 from trajsoup.engine.kernels import accelerated, decode, nonfinite
 from trajsoup.engine.layout import Layout, Span, make_layout, spans
 from trajsoup.engine.workers import Options, Slices, Workers
@@ -28,9 +30,13 @@ from trajsoup.errors import GeometryError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
 
+STRETCH_BYTES = 64 << 20  # of the file: what is summed on its own, a multiple of CHUNK_BYTES
 CHUNK_BYTES = 32 << 10  # of one checkpoint: 16K columns of bf16, whose fp32 sums stay accurate
 
 Square = NDArray[np.float64]
+Stretch = tuple[int, int]  # file, number in the file
+Sums = dict[Stretch, dict[int, Square]]  # by stretch and cell
+Bad = set[tuple[int, str]]  # member, tensor
 Multiply = Callable[[str, NDArray[Any], NDArray[np.int64], int], NDArray[Any]]
 
 
@@ -41,6 +47,7 @@ def gram(
     groups: Groups | None = None,
     known: Gram | None = None,
     options: Options | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Gram:
     """Compute the Gram matrix of displacements from `centre`, a key of `checkpoints`; None: from their mean.
@@ -51,6 +58,8 @@ def gram(
 
     `known` is an earlier result about the same centre and groups. Without a new checkpoint nothing is read; with one,
     its inner products with all others still need one read of them, but those among the known are not taken again.
+
+    With an `executor`, its machines share the read; they must all have numba, or none.
     """
     if not checkpoints:
         raise GeometryError("no checkpoint to measure: name at least one")
@@ -73,34 +82,78 @@ def gram(
     new = None if known is None else [m for m, key in enumerate(keys) if key not in known.keys]
     options = options or Options()
     fast = accelerated() if options.accelerate is None else options.accelerate
-    task = _Pass(order, None if centre is None else keys.index(centre), layout, cells, new, fast)
-    workers = Workers(order, options=options, grain=CHUNK_BYTES)
-    found = [span for span in spans(layout, order) if span.dtype in FLOATS]
-    with _one_blas_thread():
-        workers.run(found, task.start, progress=progress)
-    totals = {name: task.sums[chosen].sum(axis=0) for name, chosen in members.items()}
+    fork = None if centre is None else keys.index(centre)
+    if executor is None:
+        sums, bad = sum_stretches(
+            order, fork=fork, layout=layout, cells=cells, new=new, fast=fast, options=options, progress=progress
+        )
+    else:
+        from trajsoup.engine.gram_ranges import share_stretches
+
+        sums, bad = share_stretches(
+            order,
+            fork=fork,
+            layout=layout,
+            cells=cells,
+            new=new,
+            fast=fast,
+            options=options,
+            executor=executor,
+            progress=progress,
+        )
+    rows = len(keys) + (fork is None)
+    by_cell: Square = np.zeros((len(cells.groups), rows if new is None else len(new), rows))
+    for stretch in sorted(sums):
+        for cell, total in sums[stretch].items():
+            by_cell[cell] += total
+    totals = {name: by_cell[chosen].sum(axis=0) for name, chosen in members.items()}
     if known is None:
         results = {
-            name: _products(totals[name], sum(map(cells.elements, chosen)), fork=task.fork, members=len(keys))
+            name: _products(totals[name], sum(map(cells.elements, chosen)), fork=fork, members=len(keys))
             for name, chosen in members.items()
         }
     else:
-        assert task.fork is not None
+        assert fork is not None
         assert new is not None
         places = [keys.index(key) for key in known.keys]
         results = {
-            name: _extended(known.group(name), totals[name], fork=task.fork, new=new, places=places) for name in members
+            name: _extended(known.group(name), totals[name], fork=fork, new=new, places=places) for name in members
         }
-    bad = [
+    wrong = [
         Nonfinite(key=keys[m], file=order[m].files[order[m].tensors[name][0]].name, tensor=name)
-        for m, name in sorted(task.bad)
+        for m, name in sorted(bad)
     ]
     return Gram(
         keys=tuple(keys),
         centre=centre,
         groups=results,
-        nonfinite=tuple(dict.fromkeys([*(() if known is None else known.nonfinite), *bad])),
+        nonfinite=tuple(dict.fromkeys([*(() if known is None else known.nonfinite), *wrong])),
     )
+
+
+def sum_stretches(
+    checkpoints: Sequence[Checkpoint],
+    *,
+    fork: int | None,
+    layout: Layout,
+    cells: Cells,
+    new: Sequence[int] | None,
+    fast: bool,
+    options: Options,
+    parts: Sequence[Span] | None = None,
+    progress: Callable[[int], None] = lambda nbytes: None,
+) -> tuple[Sums, Bad]:
+    """Read all spans, or `parts` of them, and return the sums of every stretch and the tensors that are not finite."""
+    task = _Pass(checkpoints, fork, layout, cells, new, fast)
+    workers = Workers(checkpoints, options=options, grain=CHUNK_BYTES)
+    with _one_blas_thread():
+        workers.run(float_spans(layout, checkpoints) if parts is None else parts, task.start, progress=progress)
+    return task.sums, task.bad
+
+
+def float_spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
+    """What a Gram matrix reads."""
+    return [span for span in spans(layout, checkpoints) if span.dtype in FLOATS]
 
 
 def _require_same_terms(known: Gram, *, centre: str | None, groups: Collection[str]) -> None:
@@ -135,10 +188,10 @@ class _Pass:
         # all others, and their distances would drown. The sums move to the mean at the end.
         self.rows = self.members + (fork is None)
         self.centre_row = self.members if fork is None else fork
-        lines = self.rows if new is None else len(new)
-        self.sums: Square = np.zeros((len(cells.groups), lines, self.rows))
-        self.bad: set[tuple[int, str]] = set()
-        self._waiting: dict[int, list[tuple[int, NDArray[Any]]]] = {}
+        self.lines = self.rows if new is None else len(new)
+        self.sums: Sums = {}
+        self.bad: Bad = set()
+        self._waiting: dict[int, list[tuple[Stretch, int, NDArray[Any]]]] = {}
         self._next = 0
         self._lock = threading.Lock()
 
@@ -155,7 +208,7 @@ class _Pass:
 
         return use
 
-    def _multiply(self, slices: Slices, multiply: Multiply) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _multiply(self, slices: Slices, multiply: Multiply) -> Iterator[tuple[Stretch, int, NDArray[Any]]]:
         block, (bits, starts) = slices.block, slices.bits()
         item = ITEM_BYTES[block.dtype]
         if block.dtype == "F64":
@@ -167,7 +220,7 @@ class _Pass:
                 chunk = [bits[m, start + first : start + first + n] for m, start in enumerate(starts)]
                 product = self._without_bad(chunk, block, begin)
             if product is not None:
-                yield cell, product
+                yield (block.file, begin // STRETCH_BYTES), cell, product
 
     def _plain(self, dtype: str, bits: NDArray[Any], starts: NDArray[np.int64], n: int) -> NDArray[Any]:
         rows = np.empty((self.rows, n), np.float64 if dtype == "F64" else np.float32)
@@ -213,13 +266,16 @@ class _Pass:
                 with self._lock:
                     self.bad.add((m, name))
 
-    def _add(self, number: int, products: list[tuple[int, NDArray[Any]]]) -> None:
+    def _add(self, number: int, products: list[tuple[Stretch, int, NDArray[Any]]]) -> None:
         """Add in the order of the blocks, whichever thread comes first: fp64 sums depend on their order too."""
         with self._lock:
             self._waiting[number] = products
             while self._next in self._waiting:
-                for cell, product in self._waiting.pop(self._next):
-                    self.sums[cell] += product
+                for stretch, cell, product in self._waiting.pop(self._next):
+                    sums = self.sums.setdefault(stretch, {})
+                    if cell not in sums:
+                        sums[cell] = np.zeros((self.lines, self.rows))
+                    sums[cell] += product
                 self._next += 1
 
 

@@ -12,6 +12,7 @@ import io
 import os
 import posixpath
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -165,12 +166,21 @@ class RemotePath:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
+        """The file system, shared by all threads: fsspec would open one for each, with connections of its own."""
+        key = (os.getpid(), *self.url.split("/", 3)[:3])
+        with _LOCK:
+            if key not in _FILESYSTEMS:
+                _FILESYSTEMS[key] = self._connect()
+            filesystem = _FILESYSTEMS[key]
+        return filesystem, filesystem._strip_protocol(self.url)
+
+    def _connect(self) -> Any:
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
             raise StoreError(f"{self} needs fsspec: pip install 'trajectory-soup[cloud]'") from error
         try:
-            return url_to_fs(self.url, use_listings_cache=False)
+            return url_to_fs(self.url, use_listings_cache=False)[0]
         except (ImportError, ValueError) as error:
             raise StoreError(
                 f"cannot use {self}: {error}: pip install 'trajectory-soup[cloud]', or check the URL"
@@ -205,6 +215,8 @@ class RemotePath:
 
 
 Place = Path | RemotePath
+_FILESYSTEMS: dict[tuple[object, ...], Any] = {}
+_LOCK = threading.Lock()
 _KINDS = ("directory", "file")
 
 
@@ -220,6 +232,12 @@ def place(text: Place | str) -> Place:
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
     return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
+
+
+def forget_connections() -> None:
+    """Connect anew from now on: credentials or endpoint have changed."""
+    with _LOCK:
+        _FILESYSTEMS.clear()
 
 
 def absolute(text: Place | str) -> str:

@@ -64,6 +64,10 @@ class Upload:
             path.key, "wb", block_size=part_bytes(file_bytes), autocommit=False, cache_type="none"
         )
 
+    def expect(self, names: Sequence[str]) -> None:
+        """Other machines put these objects; if this upload fails, they go with it."""
+        self._put += names
+
     def write(self, name: str, block: bytes | memoryview) -> None:
         """Add bytes to an object. A full part is sent before this returns."""
         try:
@@ -81,7 +85,7 @@ class Upload:
             file.close()  # sends the last part; still invisible
         for name, file in list(self._open.items()):
             self._put.append(name)
-            retrying(file.commit, what=f"completing {self.out / name}")
+            retrying(lambda name=name, file=file: self._complete(name, file), what=f"completing {self.out / name}")
             del self._open[name]
         for name in last:
             if name in files:
@@ -97,6 +101,16 @@ class Upload:
             path = self.out / name
             with contextlib.suppress(Exception):
                 path.filesystem.rm_file(path.key)
+
+    def _complete(self, name: str, file: Any) -> None:
+        """Complete a multipart upload, unless an earlier attempt did and only its answer was lost."""
+        path, sent = self.out / name, file.tell()
+        try:
+            file.commit()
+        except Exception:
+            if path.is_file() and path.stat().st_size == sent:
+                return
+            raise
 
     def _put_file(self, name: str, source: Path) -> None:
         path = self.out / name

@@ -77,7 +77,7 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
     if out.exists():
         _put_aside(out)
     plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
-    make_soup(plan, out)
+    make_soup(plan, out, executor=bench.executor)
     return out
 
 

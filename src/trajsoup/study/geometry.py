@@ -32,7 +32,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
     keys = [c.key for pool in pools for c in pool.candidates]
     centre = FORK_POINT if FORK_POINT in bench.checkpoints else None
     used = {key: bench.checkpoints[key] for key in ([centre] if centre else []) + keys}
-    measured = gram(used, centre=centre)
+    measured = gram(used, centre=centre, executor=bench.executor)
     window = max(min(WINDOW, min(len(pool.candidates) for pool in pools) - 1), 1)
     interval = matched_interval(pools, window=window)
     merged = {

@@ -18,8 +18,10 @@ from trajsoup.core.pool import Candidate
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
+from trajsoup.engine.executor import Executor
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.object_sink import ObjectSink
+from trajsoup.engine.shards import blend_shards
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, OutputError
@@ -156,10 +158,16 @@ def make_soup(
     *,
     digest: bool = True,
     options: Options | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Provenance:
-    """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card."""
+    """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card.
+
+    With an `executor`, its machines share the work; the bytes are the same.
+    """
     require_output(plan, out)
+    if executor is not None:
+        return _make_together(plan, out, executor=executor, digest=digest, options=options, progress=progress)
 
     def fill(sink: FileSink | ObjectSink, folder: Path) -> Provenance:
         hashes = blend(
@@ -181,6 +189,39 @@ def make_soup(
             return made
     with publishing(out, need_bytes=plan.layout.nbytes) as folder, FileSink(folder, plan.layout, digest=digest) as sink:
         return fill(sink, folder)
+
+
+def _make_together(
+    plan: SoupPlan,
+    out: Place,
+    *,
+    executor: Executor,
+    digest: bool,
+    options: Options | None,
+    progress: Callable[[int], None],
+) -> Provenance:
+    def fill(folder: Place, records: Path) -> Provenance:
+        hashes, files = blend_shards(
+            plan.checkpoints,
+            plan.row,
+            folder,
+            layout=plan.layout,
+            executor=executor,
+            exact_from=plan.exact_from,
+            digest=digest,
+            options=options,
+            progress=progress,
+        )
+        return write_provenance(provenance_of(plan, hashes, files, digest=digest), records)
+
+    if isinstance(out, RemotePath):
+        with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
+            upload.expect([file.name for file in plan.layout.files])
+            made = fill(out, Path(scratch))
+            upload.publish(Path(scratch), last=(INDEX, RECORD))
+            return made
+    with publishing(out, need_bytes=plan.layout.nbytes) as folder:
+        return fill(folder, folder)
 
 
 def provenance_of(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.engine.executor import Executor
 from trajsoup.errors import StudyError
 from trajsoup.study.answer import SOUP, answer_stage, seeds_stage
 from trajsoup.study.data import cache_folder
@@ -53,14 +54,15 @@ def run_study(
     on_stage: OnStage = lambda stage, seed: None,
     on_train: OnProgress | None = None,
     on_score: OnScore = lambda what, done, total: None,
+    executor: Executor | None = None,
 ) -> Ran:
-    """Run or resume every stage of every seed."""
+    """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
     made: list[str] = []
     folders: list[Path] = []
     with _only_one(setup.output):
         for seed in range(setup.seeds):
             one = with_seed(setup, seed)
-            bench = Workbench(one, cache=cache or cache_folder(), progress=on_score, corpus=corpus)
+            bench = Workbench(one, cache=cache or cache_folder(), progress=on_score, corpus=corpus, executor=executor)
             made += _run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
             folders.append(one.output)
         if setup.seeds > 1 and seeds_stage(setup.output, folders):

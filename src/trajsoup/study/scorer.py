@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 from trajsoup.core.pool import Pool
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
+from trajsoup.core.splits import Split
+from trajsoup.engine.executor import Executor
 from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.remote import absolute
 from trajsoup.study.evaluation_section import Evaluation
 
 if TYPE_CHECKING:
@@ -36,11 +39,31 @@ class Scorer:
     folder: Path  # of the score records
     settings: ScoreSettings
     progress: OnScore
+    executor: Executor | None = None  # None: this process scores
+
+    def _share(
+        self, rows: Sequence[Row], *, split: Split, corpus: Corpus, records: Path, settings: ScoreSettings
+    ) -> None:
+        if self.executor is None or len(rows) < 2:
+            return
+        from trajsoup.study.score_tasks import share_scores
+
+        paths = {key: absolute(checkpoint.path) for key, checkpoint in self.checkpoints.items()}
+        share_scores(
+            rows,
+            split=split,
+            paths=paths,
+            corpus=corpus,
+            records=records.absolute(),
+            settings=settings,
+            executor=self.executor,
+        )
 
     def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
         """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
         from trajsoup.study.score import score_validation
 
+        self._share(rows, split=Split.VALIDATION, corpus=self.corpus, records=self.folder, settings=self.settings)
         return score_validation(
             rows,
             checkpoints=self.checkpoints,
@@ -54,6 +77,7 @@ class Scorer:
         """Score chosen rows on test documents."""
         from trajsoup.study.score import score_test
 
+        self._share(rows, split=Split.TEST, corpus=self.corpus, records=self.folder, settings=self.settings)
         return score_test(
             rows,
             checkpoints=self.checkpoints,
@@ -69,12 +93,14 @@ class Scorer:
         from trajsoup.study.score import score_validation
 
         there = dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens))
+        settings = dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None)
+        self._share(rows, split=Split.VALIDATION, corpus=there, records=self.folder / "probe", settings=settings)
         return score_validation(
             rows,
             checkpoints=self.checkpoints,
             corpus=there,
             records=self.folder / "probe",
-            settings=dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None),
+            settings=settings,
             progress=lambda done, total: self.progress("probe", done, total),
         )
 
@@ -86,6 +112,7 @@ def make_scorer(
     folder: Path,
     evaluation: Evaluation,
     progress: OnScore = lambda what, done, total: None,
+    executor: Executor | None = None,
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite."""
     from trajsoup.lm.probe import probe_of
@@ -106,7 +133,9 @@ def make_scorer(
     settings = ScoreSettings(
         suite=suite, items_each=max(evaluation.items, 1), validation=ValidationSettings(window=window)
     )
-    return Scorer(corpus=cut, checkpoints=checkpoints, folder=folder, settings=settings, progress=progress)
+    return Scorer(
+        corpus=cut, checkpoints=checkpoints, folder=folder, settings=settings, progress=progress, executor=executor
+    )
 
 
 def single(key: str) -> Row:

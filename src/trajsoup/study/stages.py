@@ -15,6 +15,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError, TrainError
 from trajsoup.store.identity import Identities
+from trajsoup.store.remote import Place
 from trajsoup.study.branches import Branch, scan_branches
 from trajsoup.study.comparisons import main_entries
 from trajsoup.study.entries import choose_entries, options_of, row_record
@@ -203,7 +204,9 @@ def _trained_plan(
 def _train(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_progress: OnProgress | None) -> TrainRecord:
     study = bench.setup.study
     assert study is not None
-    trained = train_study(study, jobs=jobs, cache=bench.cache, corpus=bench.corpus, on_progress=on_progress)
+    trained = train_study(
+        study, jobs=jobs, cache=bench.cache, corpus=bench.corpus, on_progress=on_progress, executor=bench.executor
+    )
     broken = [o for o in trained.outcomes if o.status is Status.FAILED]
     if broken:
         reasons = "; ".join(f"{o.branch}: {o.message}" for o in broken)
@@ -267,7 +270,7 @@ def _checkpoints(bench: Workbench, branch: Branch | None, identities: Identities
     return tuple(found)
 
 
-def _identity(identities: Identities, path: Path) -> str:
+def _identity(identities: Identities, path: Place) -> str:
     from trajsoup.store.checkpoint import open_checkpoint
 
     return identities.checkpoint(open_checkpoint(path))

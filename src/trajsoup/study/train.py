@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.engine.executor import Executor
 from trajsoup.errors import TrainError
 from trajsoup.study.branch_commands import BranchProcess, builtin_process, command_process
 from trajsoup.study.data import cache_folder, load_data
@@ -69,8 +70,12 @@ def train_study(
     cache: Path | None = None,
     corpus: Corpus | None = None,
     on_progress: OnProgress | None = None,
+    executor: Executor | None = None,
 ) -> Trained:
-    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core."""
+    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core.
+
+    With an `executor`, its machines train the branches, as many at once as it has room for.
+    """
     cache = cache or cache_folder()
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
@@ -97,7 +102,10 @@ def train_study(
         }
     else:
         processes = {name: command_process(plan, name, fork_point=fork_point, threads=threads) for name in wanted}
-    outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
+    if executor is not None:
+        outcomes = _run_on(executor, processes, environment=environment, report=report)
+    else:
+        outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
     return Trained(plan=plan, fork_point=fork_point, outcomes=outcomes)
 
 
@@ -176,7 +184,7 @@ def _run(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     process = waiting.pop(0)
-                    running.append((process, _start(process, environment)))
+                    running.append((process, start_branch(process, environment)))
                 report(stage, [progress_of(p, running=any(p is r for r, _ in running)) for p in processes.values()])
                 for pair in list(running):
                     if pair[1].poll() is not None:
@@ -185,11 +193,27 @@ def _run(
                 time.sleep(POLL_SECONDS)
             report(stage, [progress_of(p, running=False) for p in processes.values()])
         finally:
-            _stop([handle for _, handle in running])
+            stop_branches([handle for _, handle in running])
     return tuple(outcomes[name] for name in processes)
 
 
-def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _run_on(
+    executor: Executor, processes: Mapping[str, BranchProcess], *, environment: Mapping[str, str], report: OnProgress
+) -> tuple[Outcome, ...]:
+    from trajsoup.study.branch_tasks import run_branches
+
+    with contextlib.ExitStack() as locks:
+        for process in processes.values():
+            if process.finished is None:
+                locks.enter_context(_only_one(process))
+        report(Stage.BRANCHES, [progress_of(p, running=p.finished is None) for p in processes.values()])
+        outcomes = run_branches(processes, environment=environment, executor=executor)
+        report(Stage.BRANCHES, [progress_of(p, running=False) for p in processes.values()])
+        return outcomes
+
+
+def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a branch in a session of its own, its output in its log."""
     process.folder.mkdir(parents=True, exist_ok=True)
     (process.folder / "outcome.json").unlink(missing_ok=True)
     full = {
@@ -217,7 +241,8 @@ def _start(process: BranchProcess, environment: Mapping[str, str]) -> subprocess
             ) from error
 
 
-def _stop(handles: Sequence[subprocess.Popen[bytes]]) -> None:
+def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask them to stop, and insist after a while."""
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(handle.pid, signal.SIGTERM)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.pool import Candidate, Pool
+from trajsoup.engine.executor import Executor
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.remote import Place
@@ -32,8 +33,16 @@ SCORES = "scores"
 class Workbench:
     """Not a record: live things, of one process."""
 
-    def __init__(self, setup: Setup, *, cache: Path, progress: OnScore, corpus: Corpus | None = None) -> None:
-        self.setup, self.cache, self.progress = setup, cache, progress
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        cache: Path,
+        progress: OnScore,
+        corpus: Corpus | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.setup, self.cache, self.progress, self.executor = setup, cache, progress, executor
         self.records = Records(setup.output)
         self._given_corpus = corpus
 
@@ -70,7 +79,7 @@ class Workbench:
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
 
     @functools.cached_property
-    def fork_point(self) -> Path | None:
+    def fork_point(self) -> Place | None:
         """Its folder."""
         if self.setup.foreign is not None:
             fork_point = self.setup.foreign.fork_point
@@ -87,6 +96,7 @@ class Workbench:
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
             progress=self.progress,
+            executor=self.executor,
         )
 
     def place(self, key: str) -> Path:

@@ -1,0 +1,210 @@
+"""Run one function over many items, wherever the machines are: the interface, and this machine's processes.
+
+    items -> Executor.map -> results, in the order of the items
+
+A task is a plain function of this package and an item that names paths: weights never travel. A task that dies (killed,
+out of memory, node gone), hangs beyond its time or raises an unexpected error is run again, here or elsewhere; an error
+that the user must mend is raised at once. So a task must give the same result when it is run twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol, TypeVar
+
+from trajsoup.errors import ExecutorError, TrajsoupError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+ATTEMPTS = 4
+
+
+class Executor(Protocol):
+    """Where tasks run."""
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        attempts: int = ATTEMPTS,
+        timeout_seconds: float | None = None,
+        progress: Callable[[int, Result], None] = lambda number, result: None,
+    ) -> list[Result]:
+        """Return the results in the order of `items`. `progress` hears of each as it comes, with its item's number."""
+        ...
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    number: int | None = None  # of the item at work
+    started: float = 0.0
+
+
+class LocalExecutor:
+    """Processes of this machine, started once and kept for the whole of a `with` block."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self._running: list[_Worker] = []
+
+    def __enter__(self) -> LocalExecutor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self._running:
+            _kill(worker)
+        self._running.clear()
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        attempts: int = ATTEMPTS,
+        timeout_seconds: float | None = None,
+        progress: Callable[[int, Result], None] = lambda number, result: None,
+    ) -> list[Result]:
+        """See `Executor.map`."""
+        tally = Tally(items, attempts=attempts, progress=progress)
+        try:
+            while not tally.done:
+                self._hand_out(tally, function)
+                for worker in self._ended(timeout_seconds):
+                    self._take(worker, tally, timeout_seconds)
+        except BaseException:
+            for worker in [w for w in self._running if w.number is not None]:
+                self._drop(worker)
+            raise
+        return tally.results()
+
+    def _hand_out(self, tally: Tally, function: Callable[[Any], Any]) -> None:
+        while len(self._running) < min(self.workers, tally.unfinished):
+            self._running.append(_start())
+        for worker in self._running:
+            if worker.number is None and (number := tally.take()) is not None:
+                worker.number, worker.started = number, time.monotonic()
+                with contextlib.suppress(OSError):  # it died while idle: `_take` sees that
+                    worker.connection.send((function, tally.items[number]))
+
+    def _ended(self, timeout_seconds: float | None) -> Iterator[_Worker]:
+        busy = [w for w in self._running if w.number is not None]
+        left = None
+        if timeout_seconds is not None:
+            left = max(min(w.started for w in busy) + timeout_seconds - time.monotonic(), 0)
+        ready = set(wait([w.connection for w in busy] + [w.process.sentinel for w in busy], left))
+        now = time.monotonic()
+        for worker in busy:
+            late = timeout_seconds is not None and now - worker.started >= timeout_seconds
+            if worker.connection in ready or worker.process.sentinel in ready or late:
+                yield worker
+
+    def _take(self, worker: _Worker, tally: Tally, timeout_seconds: float | None) -> None:
+        number = worker.number
+        assert number is not None
+        try:
+            if worker.connection.poll():
+                error, result = worker.connection.recv()
+                worker.number = None
+                tally.failed(number, error) if error is not None else tally.succeeded(number, result)
+                return
+        except (EOFError, OSError):
+            pass
+        dead = not worker.process.is_alive()
+        self._drop(worker)
+        code = worker.process.exitcode
+        tally.failed(
+            number,
+            ExecutorError(f"its process ended with code {code}" if dead else f"it took more than {timeout_seconds} s"),
+        )
+
+    def _drop(self, worker: _Worker) -> None:
+        self._running.remove(worker)
+        _kill(worker)
+
+
+class Tally:
+    """Which items are waiting, how often each failed, and what came of it: the same for every executor."""
+
+    def __init__(self, items: Sequence[Any], *, attempts: int, progress: Callable[[int, Any], None]) -> None:
+        self.items, self.attempts, self.progress = items, attempts, progress
+        self._waiting = list(range(len(items)))
+        self._failures = [0] * len(items)
+        self._results: dict[int, Any] = {}
+
+    @property
+    def unfinished(self) -> int:
+        """Items without a result."""
+        return len(self.items) - len(self._results)
+
+    @property
+    def done(self) -> bool:
+        """Whether every item has its result."""
+        return self.unfinished == 0
+
+    def take(self) -> int | None:
+        """The number of the next item to run."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def succeeded(self, number: int, result: Any) -> None:
+        """An item has its result."""
+        self._results[number] = result
+        self.progress(number, result)
+
+    def failed(self, number: int, error: BaseException) -> None:
+        """Queue an item again, or raise."""
+        if isinstance(error, TrajsoupError) and not isinstance(error, ExecutorError):
+            raise error  # trying again cannot mend it
+        self._failures[number] += 1
+        if self._failures[number] >= self.attempts:
+            raise ExecutorError(
+                f"task {number + 1} of {len(self.items)} failed {self.attempts} times, the last time because "
+                f"{_because(error)}: look at that machine's memory, disk and log, then run again"
+            ) from error
+        self._waiting.append(number)
+
+    def results(self) -> list[Any]:
+        """All results, in the order of the items."""
+        return [self._results[number] for number in range(len(self.items))]
+
+
+def _because(error: BaseException) -> str:
+    return str(error) if isinstance(error, ExecutorError) else f"of {type(error).__name__}: {error}"
+
+
+def _start() -> _Worker:
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _kill(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+    worker.connection.close()
+
+
+def _serve(connection: Connection) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends us
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            function, item = connection.recv()
+            try:
+                answer = (None, function(item))
+            except Exception as error:  # noqa: BLE001  # the parent decides what it means
+                answer = (error, None)
+            connection.send(answer)

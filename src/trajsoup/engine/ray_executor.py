@@ -1,0 +1,143 @@
+"""The executor on a Ray cluster: one that runs already, or one of this machine that is started and stopped here.
+
+Ray places the tasks and notices dead workers and nodes; how often a task is tried again is decided where it is for this
+machine too (executor.Tally), so that both behave alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trajsoup.engine.executor import ATTEMPTS, Item, Result, Tally
+from trajsoup.errors import ExecutorError
+
+POLL_SECONDS = 0.5
+IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
+
+
+@contextlib.contextmanager
+def ray_executor(
+    *,
+    address: str | None = None,
+    cpus: float = 1,
+    workers: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[RayExecutor]:
+    """Join the cluster at `address`, or start one on this machine for the time of the block.
+
+    Each task asks for `cpus`. `environment` is set in the workers.
+    """
+    ray = _import_ray()
+    joined = ray.is_initialized()
+    if not joined:
+        if address is None and not os.environ.get("RAY_AUTH_MODE"):
+            os.environ["RAY_AUTH_MODE"] = "token"  # a local cluster of ours: a token of its own, never written home
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        settings: dict[str, Any] = {"address": address} if address else _local(workers)
+        ray.init(
+            **settings,
+            log_to_driver=False,
+            logging_level="ERROR",
+            runtime_env={"env_vars": dict(environment)} if environment else None,
+        )
+    try:
+        yield RayExecutor(cpus=cpus)
+    finally:
+        if not joined:
+            ray.shutdown()
+
+
+def _local(workers: int | None) -> dict[str, Any]:
+    return {
+        "address": "local",
+        "num_cpus": workers or len(os.sched_getaffinity(0)),
+        "include_dashboard": False,
+        "_node_ip_address": "127.0.0.1",
+        "object_store_memory": 80 << 20,  # paths and small records travel, weights do not
+    }
+
+
+class RayExecutor:
+    """Tasks on the cluster that ray is connected to."""
+
+    def __init__(self, *, cpus: float = 1) -> None:
+        self.cpus = cpus
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        attempts: int = ATTEMPTS,
+        timeout_seconds: float | None = None,
+        progress: Callable[[int, Result], None] = lambda number, result: None,
+    ) -> list[Result]:
+        """See `Executor.map`."""
+        ray = _import_ray()
+        task = ray.remote(num_cpus=self.cpus, max_retries=0, retry_exceptions=False)(function)
+        tally = Tally(items, attempts=attempts, progress=progress)
+        running: dict[Any, tuple[int, float]] = {}
+        alone = time.monotonic()
+        try:
+            while not tally.done:
+                slots = self._slots(ray)
+                if slots or running:
+                    alone = time.monotonic()
+                elif time.monotonic() - alone > IDLE_SECONDS:
+                    raise ExecutorError(
+                        f"no machine of the cluster has {self.cpus} CPUs to give: start one, or ask for fewer"
+                    )
+                while len(running) < slots and (number := tally.take()) is not None:
+                    running[task.remote(items[number])] = (number, time.monotonic())
+                if not running:
+                    time.sleep(POLL_SECONDS)
+                    continue
+                ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
+                for reference in ready:
+                    self._take(ray, reference, running.pop(reference)[0], tally)
+                self._end_late(ray, running, tally, timeout_seconds)
+        finally:
+            for reference in running:
+                with contextlib.suppress(Exception):
+                    ray.cancel(reference, force=True)
+        return tally.results()
+
+    def _take(self, ray: Any, reference: Any, number: int, tally: Tally) -> None:
+        try:
+            result = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            tally.failed(number, error.cause if isinstance(error.cause, Exception) else error)
+        except ray.exceptions.RayError as error:  # worker crashed, node died, out of memory
+            tally.failed(number, ExecutorError(f"its worker was lost ({type(error).__name__})"))
+        else:
+            tally.succeeded(number, result)
+
+    def _end_late(
+        self, ray: Any, running: dict[Any, tuple[int, float]], tally: Tally, timeout_seconds: float | None
+    ) -> None:
+        now = time.monotonic()
+        for reference, (number, started) in list(running.items()):
+            if timeout_seconds is not None and now - started >= timeout_seconds:
+                del running[reference]
+                with contextlib.suppress(Exception):
+                    ray.cancel(reference, force=True)
+                tally.failed(number, ExecutorError(f"it took more than {timeout_seconds} s"))
+
+    def _slots(self, ray: Any) -> int:
+        """Tasks the cluster can run at once, so that none waits in a queue while its time runs."""
+        return int(ray.cluster_resources().get("CPU", 0) / self.cpus)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise ExecutorError("this needs Ray: pip install 'trajectory-soup[ray]'") from error
+    return ray

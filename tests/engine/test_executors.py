@@ -1,0 +1,74 @@
+"""One suite for every executor: what holds on this machine holds on a cluster."""
+
+import pytest
+
+from tests.engine import tasks
+from tests.ray_cluster import ray_for_tests
+from trajsoup.engine.executor import LocalExecutor
+from trajsoup.errors import CheckpointError, ExecutorError
+
+
+@pytest.fixture(scope="module", params=["local", "ray"])
+def executor(request):
+    if request.param == "local":
+        with LocalExecutor(2) as executor:
+            yield executor
+    else:
+        with ray_for_tests(workers=2) as executor:
+            yield executor
+
+
+def test_results_come_in_the_order_of_the_items(executor):
+    assert executor.map(tasks.double, range(20)) == [2 * i for i in range(20)]
+
+
+def test_nothing_to_do_is_done(executor):
+    assert executor.map(tasks.double, []) == []
+
+
+def test_progress_hears_of_every_item_once(executor):
+    heard = []
+    executor.map(tasks.double, [5, 6, 7], progress=lambda number, result: heard.append((number, result)))
+    assert sorted(heard) == [(0, 10), (1, 12), (2, 14)]
+
+
+def test_a_killed_worker_costs_one_attempt_and_no_result(executor, tmp_path):
+    items = [(i, str(tmp_path / "mark") if i == 1 else None) for i in range(4)]
+    assert executor.map(tasks.die_once, items) == [0, 1, 2, 3]
+    assert (tmp_path / "mark").exists()
+
+
+def test_a_task_that_hangs_is_ended_and_run_again(executor, tmp_path):
+    items = [(i, str(tmp_path / "mark") if i == 0 else None) for i in range(3)]
+    assert executor.map(tasks.hang_once, items, timeout_seconds=8) == [0, 1, 2]
+    assert (tmp_path / "mark").exists()
+
+
+def test_a_task_out_of_memory_is_run_again(executor, tmp_path):
+    items = [(i, str(tmp_path / "mark") if i == 2 else None) for i in range(3)]
+    assert executor.map(tasks.run_out_of_memory_once, items) == [0, 1, 2]
+
+
+def test_an_error_for_the_user_is_raised_at_once_and_as_it_is(executor):
+    with pytest.raises(CheckpointError, match="checkpoint 7 is damaged"):
+        executor.map(tasks.raise_ours, [7])
+
+
+def test_a_task_that_always_fails_ends_with_its_cause(executor):
+    with pytest.raises(ExecutorError, match=r"task 1 of 1 failed 2 times.*No space left on device"):
+        executor.map(tasks.always_fail, [1], attempts=2)
+
+
+def test_an_executor_goes_on_after_an_error(executor):
+    with pytest.raises(CheckpointError):
+        executor.map(tasks.raise_ours, [1, 2, 3])
+    assert executor.map(tasks.double, [1]) == [2]
+
+
+def test_an_interrupt_ends_the_tasks_and_the_executor_stays_usable(executor):
+    def interrupt(number, result):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executor.map(tasks.sleepy, range(50), progress=interrupt)
+    assert executor.map(tasks.double, [4]) == [8]

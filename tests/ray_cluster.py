@@ -1,0 +1,29 @@
+"""Ray on loopback for tests: no dashboard, no usage statistics, no token in the home folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"  # loopback only
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+ROOT = Path(__file__).parents[1]
+
+
+def worker_environment() -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), *(p for p in sys.path if p)])
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def ray_for_tests(*, workers: int = 2):
+    pytest.importorskip("ray", reason="needs the extra [ray]")
+    from trajsoup.engine.ray_executor import ray_executor
+
+    with ray_executor(workers=workers, environment=worker_environment()) as executor:
+        yield executor
