@@ -35,7 +35,8 @@ bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write 
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[fast]'
+	$(PIP) torch
+	$(PIP) -e '.[fast,train,report]'
 	touch $@
 
 $(VENV)/.train: pyproject.toml constraints.txt
