@@ -27,29 +27,23 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-docs: $(VENV)/.dev  ## regenerate docs/cli.md from the commands
+docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
 	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
 
-$(VENV)/.base: pyproject.toml constraints.txt
+$(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) -e '.[fast,train,report]'
 	touch $@
 
-$(VENV)/.train: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) -e '.[fast,train]'
-	touch $@ $(VENV)/.base
-
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) -e '.[dev]'
-	touch $@ $(VENV)/.base
+	touch $@ $(VENV)/.train
 
 $(PEER)/.done: constraints.txt
 	test -x $(PEER)/bin/python || $(PYTHON) -m venv $(PEER)
