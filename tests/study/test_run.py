@@ -221,3 +221,15 @@ def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_pa
 
     assert losses(foreign.records) == losses(ran.records)
     assert foreign.soup is not None
+
+
+def test_a_run_killed_before_its_answer_keeps_the_soup_it_made(ran):
+    path = ran.records.path("answer")
+    text, soup = path.read_text(), ran.soup / "soup.json"
+    before = soup.stat().st_mtime_ns
+    path.unlink()
+    again = run_study(ran.setup, corpus=None, cache=ran.setup.output / "nowhere")
+    assert again.made == ("answer",)
+    assert path.read_text() == text
+    assert soup.stat().st_mtime_ns == before
+    assert not list(ran.setup.output.glob("soup-*"))
