@@ -197,3 +197,39 @@ def test_the_example_records_can_be_read():
     records = Records(Path(__file__).parents[1] / "data" / "example-study")
     for path in records.folder.rglob("*.json"):
         assert records.read(str(path.relative_to(records.folder).with_suffix(""))) is not None
+
+
+def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_path):
+    from trajsoup.study.branches import save_branches, scan_branches
+    from trajsoup.study.setup import load_setup
+
+    folders = sorted(path for path in (ran.setup.output / "branches").iterdir() if path.is_dir())
+    found = scan_branches(folders, fork_point=ran.setup.output / "fork")
+    path = tmp_path / "found.yaml"
+    save_branches(found, path)
+    settings = (
+        "evaluate: {validation_tokens: 2k, test_tokens: 2k, probe_tokens: 2k, ks: [1, 2, 3], horizons: 2, "
+        "resamples: 200, tolerance: 0.5}\n"
+    )
+    (tmp_path / "some.txt").write_text("documents\n")
+    path.write_text(path.read_text() + "corpus: {train: some.txt}\n" + settings)
+    foreign = run_study(load_setup(path), corpus=small_documents(tmp_path), cache=tmp_path / "cache")
+    assert {branch.status for branch in foreign.records.require("train").branches} == {"foreign"}
+
+    def losses(records):
+        return {e.row: e.loss.value for e in records.require("evaluations").evaluations}
+
+    assert losses(foreign.records) == losses(ran.records)
+    assert foreign.soup is not None
+
+
+def test_a_run_killed_before_its_answer_keeps_the_soup_it_made(ran):
+    path = ran.records.path("answer")
+    text, soup = path.read_text(), ran.soup / "soup.json"
+    before = soup.stat().st_mtime_ns
+    path.unlink()
+    again = run_study(ran.setup, corpus=None, cache=ran.setup.output / "nowhere")
+    assert again.made == ("answer",)
+    assert path.read_text() == text
+    assert soup.stat().st_mtime_ns == before
+    assert not list(ran.setup.output.glob("soup-*"))

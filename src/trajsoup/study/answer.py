@@ -9,8 +9,10 @@ from pathlib import Path
 from trajsoup.core.soup import Row
 from trajsoup.core.statistics import spread_over_seeds
 from trajsoup.errors import StudyError
+from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale
 from trajsoup.study.merge import make_soup, plan_row
+from trajsoup.study.provenance import RECORD
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import (
     AnswerRecord,
@@ -75,10 +77,19 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
         for c in pool.candidates:
             candidates[str(bench.place(c.key).absolute())] = c
     if out.exists():
+        if _is_made_of(out, weights):  # a run that was killed between the soup and its record
+            return out
         _put_aside(out)
     plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
     make_soup(plan, out)
     return out
+
+
+def _is_made_of(out: Path, weights: dict[str, float]) -> bool:
+    record = out / RECORD
+    if not record.is_file():
+        return False
+    return {i["path"]: i["weight"] for i in load_json(record)["ingredients"]} == weights
 
 
 def _put_aside(out: Path) -> None:

@@ -87,7 +87,7 @@ class Records:
             return known, False
         made = make()
         self.write(name, made)
-        return self.read(name), True  # what is read later is what is used now
+        return self.require(name), True  # what is read later is what is used now
 
     def write(self, name: str, record: Any) -> None:
         """Write a record, whole or not at all."""
