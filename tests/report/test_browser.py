@@ -29,6 +29,12 @@ def seen(chromium, page):
         assert one.outside == []
 
 
+@pytest.fixture(scope="module")
+def short_page(tmp_path_factory):
+    """A page of few figures, for what does not depend on their number."""
+    return as_file(tmp_path_factory.mktemp("short"), dataclasses.replace(SMALL, until="screen"))
+
+
 def as_file(folder, shape):
     path = folder / "report.html"
     path.write_text(render_page(read_contents(write_study(folder / "study", shape))), encoding="utf-8")
@@ -112,9 +118,9 @@ def text_colour(page):
     return page.evaluate("getComputedStyle(document.querySelector('#figure-training .xtick text')).fill")
 
 
-def test_light_and_dark_follow_the_system_and_the_button(visit, page):
-    light = visit(page.as_uri(), viewport=WIDE, color_scheme="light")
-    dark = visit(page.as_uri(), viewport=WIDE, color_scheme="dark")
+def test_light_and_dark_follow_the_system_and_the_button(visit, short_page):
+    light = visit(short_page, viewport=WIDE, color_scheme="light")
+    dark = visit(short_page, viewport=WIDE, color_scheme="dark")
     assert background(light) != background(dark)
     assert text_colour(light) != text_colour(dark)
     before, written = background(light), text_colour(light)
@@ -136,8 +142,8 @@ def test_the_page_never_scrolls_sideways(visit, page, viewport):
     assert max(widths) <= viewport["width"]
 
 
-def test_on_paper_the_page_is_light_and_has_no_buttons(visit, page):
-    seen = visit(page.as_uri(), viewport=WIDE, color_scheme="dark")
+def test_on_paper_the_page_is_light_and_has_no_buttons(visit, short_page):
+    seen = visit(short_page, viewport=WIDE, color_scheme="dark")
     seen.emulate_media(media="print")
     seen.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert background(seen) == "rgb(255, 255, 255)"
@@ -188,7 +194,10 @@ def test_hostile_names_are_shown_as_text(visit, tmp_path):
     assert names == [" ".join(name.split()) for name in HOSTILE]
     assert seen.locator("main img, main script, dialog script").count() == 0
     legend = seen.locator("#figure-training .legendtext").all_text_contents()
-    assert legend[0] == HOSTILE[0]
+    assert [text.replace("\u200b", "") for text in legend] == list(HOSTILE)
+    hover = click_mark(seen, "saturation")
+    assert HOSTILE[0] in hover
+    seen.keyboard.press("Escape")
     seen.locator("#table-loss tr[data-soup='trajectory-soup/extended'] button").click()
     assert HOSTILE[1] in seen.locator("#detail").inner_text()
     assert seen.locator("dialog img").count() == 0

@@ -7,7 +7,7 @@ from trajsoup.report.figures.style import difference_text, plain, score_text, to
 
 
 def test_a_branch_keeps_its_name_whatever_plotly_would_read_in_it():
-    assert plain("<b>x</b>\ny %{z}") == "&lt;b&gt;x&lt;/b&gt; y % {z}"
+    assert plain("<b>x</b>\ny %{z}") == "&lt;b&gt;x&lt;/b&gt; y %\u200b{z}"
 
 
 def test_scores_and_differences_are_written_with_their_unit():

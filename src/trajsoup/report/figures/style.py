@@ -24,8 +24,11 @@ HEIGHT = 400
 
 
 def plain(text: object) -> str:
-    """A user's text, safe where plotly reads its little HTML; line breaks and template marks lose their meaning."""
-    return html.escape(str(text), quote=False).replace("\n", " ").replace("%{", "% {")
+    """A user's text, safe where plotly reads its little HTML; line breaks and template marks lose their meaning.
+
+    The mark %{ is parted by a space of no width: it looks the same and is not read as a template.
+    """
+    return html.escape(str(text), quote=False).replace("\n", " ").replace("%{", "%\u200b{")
 
 
 def colours_of(names: Sequence[str]) -> Mapping[str, str]:
