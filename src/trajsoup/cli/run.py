@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,6 +15,12 @@ from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_inst
 from trajsoup.cli.train import live
 
 
+class Emit(StrEnum):
+    """Batch systems that scripts can be written for."""
+
+    SLURM = "slurm"
+
+
 def run(
     study: StudyFile,
     jobs: Annotated[
@@ -22,6 +29,10 @@ def run(
     ] = None,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
+    emit: Annotated[
+        Emit | None,
+        typer.Option(help="Write job scripts for a batch system instead of running.", show_default=False),
+    ] = None,
     form: FormOption = Form.TERMINAL,
     as_json: Json = False,
 ) -> None:
@@ -30,6 +41,12 @@ def run(
     from trajsoup.study.setup import load_setup
 
     setup = load_setup(study)
+    if emit is not None:
+        from trajsoup.study.slurm import write_scripts
+
+        folder = write_scripts(setup)
+        typer.echo(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")
+        return
     lines = StageLines()
     with limited_instructions(), live() as on_train, chosen_executor(engine, address) as executor:
         ran = run_study(

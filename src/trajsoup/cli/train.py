@@ -29,6 +29,9 @@ def train(
     branch: Annotated[
         list[str] | None, typer.Option(help="Train this branch only; repeat for more.", show_default=False)
     ] = None,
+    fork_point_only: Annotated[
+        bool, typer.Option("--fork-point-only", help="Prepare corpus and fork point; train no branch.")
+    ] = False,
 ) -> None:
     """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
     from trajsoup.errors import TrainError
@@ -37,7 +40,7 @@ def train(
 
     loaded = load_study(study)
     with live() as on_progress:
-        trained = train_study(loaded, jobs=jobs, branches=branch, on_progress=on_progress)
+        trained = train_study(loaded, jobs=jobs, branches=[] if fork_point_only else branch, on_progress=on_progress)
     show_notes(trained.plan.notes)
     show_table(
         f"branches of {study}",

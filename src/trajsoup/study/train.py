@@ -94,7 +94,7 @@ def train_study(
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    threads = max(cores // min(jobs, len(wanted)), 1)
+    threads = max(cores // max(min(jobs, len(wanted)), 1), 1)
     if study.trainer.is_builtin:
         processes = {
             name: builtin_process(job, launcher=study.trainer.launcher, threads=threads)

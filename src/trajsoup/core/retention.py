@@ -1,0 +1,74 @@
+"""Which checkpoints may be deleted: those that can no longer enter any soup under study.
+
+    pools with scores, policy, what records need -> keys to prune
+
+A policy keeps the K best so far, every n-th and the last of each branch. Nothing is pruned before it is scored, for its
+rank is not known; nothing that a record names; and with a branch still training the K best so far can only get better, so
+one that is not among them never returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from trajsoup.core.pool import Pool, RankBy, ranked
+from trajsoup.errors import SelectionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What to keep of each branch. The union counts."""
+
+    top_k: int  # best by validation: at least the largest K of any soup under study
+    every_nth: int | None = None  # counted by position from the fork point, so that pruning does not shift it
+    last: bool = True  # a trainer resumes from it
+
+    def __post_init__(self) -> None:
+        if self.top_k < 1 or (self.every_nth is not None and self.every_nth < 1):
+            raise SelectionError(
+                f"retention keeps top_k={self.top_k} and every_nth={self.every_nth}: both must be 1 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakDisk:
+    """Checkpoints on disk at the worst moment of a study."""
+
+    without_policy: int
+    with_policy: int
+
+
+def prunable(
+    pools: Sequence[Pool],
+    policy: Retention,
+    *,
+    needed: Collection[str] = (),
+    rank_by: RankBy = RankBy.LOSS,
+    checkpoint_every: int | None = None,
+) -> tuple[str, ...]:
+    """Keys that `policy` gives up, in order of tokens within each branch. `needed` are keys that records name.
+
+    `checkpoint_every` (tokens) tells which checkpoint is the n-th; without it they are counted as they are.
+    """
+    found: list[str] = []
+    for pool in pools:
+        in_order = sorted(pool.candidates, key=lambda c: c.tokens)
+        scored = [c for c in in_order if c.score(rank_by) is not None]
+        keep = {c.key for c in ranked(scored, rank_by=rank_by)[: policy.top_k]} | set(needed)
+        if policy.last and in_order:
+            keep.add(in_order[-1].key)
+        if policy.every_nth is not None:
+            for place, c in enumerate(in_order, start=1):
+                number = place if checkpoint_every is None else round(c.tokens / checkpoint_every)
+                if number % policy.every_nth == 0:
+                    keep.add(c.key)
+        found += [c.key for c in scored if c.key not in keep]
+    return tuple(found)
+
+
+def peak_disk(*, branches: int, checkpoints: int, policy: Retention, unscored: int = 1) -> PeakDisk:
+    """Count checkpoints at the worst moment, all branches training at once; `unscored` of each wait for their score."""
+    nth = 0 if policy.every_nth is None else checkpoints // policy.every_nth
+    each = min(policy.top_k + nth + int(policy.last) + unscored, checkpoints)
+    return PeakDisk(without_policy=branches * checkpoints, with_policy=branches * each)

@@ -1,0 +1,68 @@
+"""The job scripts: what they say, whether bash takes them, and, where Slurm is installed, whether they run."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.cluster.slurm_daemons import slurm_for_tests
+from tests.study.tiny_study import make_fork_point, make_study
+from trajsoup.errors import StudyError
+from trajsoup.study.slurm import write_scripts
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slurm study")  # a blank in the path is part of the test
+    return make_study(folder / "one", make_fork_point(folder / "fork"))
+
+
+def test_the_array_has_one_task_for_each_branch(study):
+    text = (write_scripts(study) / "branches.sbatch").read_text()
+    assert "#SBATCH --array=0-2\n" in text
+    assert "branches=(EXP1 EXP2 EXP3)" in text
+
+
+def test_later_jobs_wait_for_earlier_ones(study):
+    lines = (write_scripts(study) / "submit.sh").read_text().splitlines()
+    assert [line.split(".sbatch")[0].split()[-1] for line in lines if "sbatch --" in line] == [
+        "prepare",
+        "branches",
+        "finish",
+    ]
+    assert 'afterok:$prepare"' in lines[5]
+    assert 'afterok:$branches"' in lines[6]
+
+
+def test_bash_takes_every_script(study):
+    for path in write_scripts(study).iterdir():
+        if path.suffix in (".sbatch", ".sh"):
+            subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_runs_that_exist_have_nothing_to_train(study):
+    import dataclasses
+
+    with pytest.raises(StudyError, match="nothing is left to train"):
+        write_scripts(dataclasses.replace(study, study=None))
+
+
+@pytest.mark.slow
+def test_a_real_slurm_runs_the_chain_in_order(tmp_path, study):
+    """The scripts as they are, their last line replaced by one that leaves a mark: Slurm is under test, not training."""
+    with slurm_for_tests(tmp_path / "daemons") as slurm:
+        folder = tmp_path / "scripts"
+        shutil.copytree(write_scripts(study), folder)
+        for path in folder.glob("*.sbatch"):
+            *head, last = path.read_text().rstrip().split("\n")
+            assert last.startswith("exec ")
+            mark = f'echo "{path.stem} ${{SLURM_ARRAY_TASK_ID:-}} ${{branches[${{SLURM_ARRAY_TASK_ID:-0}}]:-}}"'
+            path.write_text("\n".join([*head, f"{mark} >> {tmp_path / 'marks'}", ""]).replace("set -euo", "set -eo"))
+        submit = folder / "submit.sh"
+        submit.write_text(submit.read_text().replace(str(write_scripts(study)), str(folder)))
+        slurm.run("sh", str(submit))
+        slurm.wait_until_idle()
+    marks = (tmp_path / "marks").read_text().splitlines()
+    assert marks[0].startswith("prepare")
+    assert sorted(marks[1:4]) == ["branches 0 EXP1", "branches 1 EXP2", "branches 2 EXP3"]
+    assert marks[4].startswith("finish")
