@@ -7,10 +7,12 @@ import pytest
 
 from tests.report.conftest import SMALL
 from tests.report.sample_study import Bowl, write_study
+from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
 from trajsoup.report.reading import read_contents
 from trajsoup.report.sections import sections
+from trajsoup.study import records as r
 from trajsoup.study.record_files import Records
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -140,3 +142,34 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
     for ablation in found.ablations:
         assert ablation.default is not None, ablation.name
         assert any(v.low is not None for v in ablation.variants if v.label != ablation.default), ablation.name
+
+
+def test_several_seeds_give_a_table_and_their_words(tmp_path):
+    study = write_study(tmp_path, SMALL)
+    spread = r.SeedSpread(
+        name="soup-extended",
+        signal=r.Signal.LOSS,
+        values={"0": -0.02, "1": -0.01},
+        mean=-0.015,
+        deviation=0.007,
+        low=-0.08,
+        high=0.05,
+        label="soup against single",
+    )
+    record = r.SeedsRecord(
+        inputs={}, seeds=(0, 1), split=Split.TEST, rows=(), comparisons=(spread,), words=("Two seeds agree.",)
+    )
+    assert read_contents(study).seeds == ()
+    Records(study).write("seeds", record)
+    found = read_contents(study)
+    assert found.answer.words[-1] == "Two seeds agree."
+    assert found.answer.seeds == ("0", "1")
+    (table,) = [t for t in sections(found)[0].more if t.name == "seeds"]
+    assert [cell.text for cell in table.rows[0].cells] == [
+        "soup against single",
+        "−0.0200 nats",
+        "−0.0100 nats",
+        "−0.0150 nats",
+        "−0.0800 nats",
+        "+0.0500 nats",
+    ]

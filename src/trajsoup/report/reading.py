@@ -61,7 +61,7 @@ def read_contents(study: Path) -> c.Contents:
         raise StudyError(f"{study} holds no {FOLDER}/: name the folder of a study, and run `trajsoup run` on it first")
     known = AllRecords(study)
     soups = read_soups(known.rows, known.sweeps, train=known.train, validation=known.validation)
-    answer = read_answer(known.answer, soups)
+    answer = read_answer(known.answer, soups, known.seeds)
     best = None if answer is None else soups.get(answer.soup)
     chosen = frozenset() if best is None else frozenset(i.checkpoint for i in best.ingredients)
     branches = read_branches(

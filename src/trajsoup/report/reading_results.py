@@ -85,8 +85,10 @@ def read_checkpoints(train: r.TrainRecord | None, validation: r.ValidationRecord
     }
 
 
-def read_answer(answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup]) -> c.Answer | None:
-    """The answer, with the folder of the soup and the command that makes it."""
+def read_answer(
+    answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup], seeds: r.SeedsRecord | None
+) -> c.Answer | None:
+    """The answer, with the folder of the soup and the command that makes it; what the seeds say stands beside it."""
     if answer is None:
         return None
     loss = _difference(answer.loss, soups, None)
@@ -98,8 +100,8 @@ def read_answer(answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup]) -> c
         reference=_label(answer.single, soups),
         loss=loss,
         accuracy=None if answer.accuracy is None else _difference(answer.accuracy, soups, None),
-        words=answer.words,
-        seeds=tuple(str(seed) for seed in answer.seeds),
+        words=(*answer.words, *(() if seeds is None else seeds.words)),
+        seeds=tuple(str(seed) for seed in (answer.seeds if seeds is None else seeds.seeds)),
         folder=answer.soup_folder,
         command=_merge_command(soups.get(answer.soup), answer.soup_folder),
     )
