@@ -27,7 +27,14 @@ TINY = {
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
 }
-NANO = {**TINY, "hidden_size": 8, "intermediate_size": 24, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4}
+NANO = {
+    **TINY,
+    "hidden_size": 8,
+    "intermediate_size": 24,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 4,
+}
 STEP = 32 * 128
 EVERY, COUNT = 15 * STEP, 16  # a checkpoint every 61,440 tokens, horizon 983,040
 FLAT = 0.002  # nats: the merged serial run gains at most this from the second half of its horizon

@@ -76,7 +76,7 @@ def blend_shards(
     reads whole are not hashed here.
     """
     folder = folder if isinstance(folder, RemotePath) else folder.absolute()
-    keys = sorted({*row.weights, *([exact_from] if exact_from else [])})
+    keys: list[str] = sorted(set(row.weights) | ({exact_from} if exact_from else set()))
     tasks = shard_tasks(
         {key: checkpoints[key] for key in keys},
         row,

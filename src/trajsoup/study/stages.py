@@ -15,7 +15,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError, TrainError
 from trajsoup.store.identity import Identities
-from trajsoup.store.remote import Place
+from trajsoup.store.remote import Place, absolute
 from trajsoup.study.branches import Branch, scan_branches
 from trajsoup.study.comparisons import main_entries
 from trajsoup.study.entries import choose_entries, options_of, row_record
@@ -264,7 +264,7 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
 def _checkpoints(bench: Workbench, branch: Branch | None, identities: Identities) -> tuple[TrainedCheckpoint, ...]:
     found: list[TrainedCheckpoint] = []
     for s in () if branch is None else branch.checkpoints:
-        key = os.path.relpath(os.path.abspath(s.path), os.path.abspath(bench.setup.output))
+        key = os.path.relpath(absolute(s.path), os.path.abspath(bench.setup.output))
         found.append(TrainedCheckpoint(key=key, tokens=s.tokens or s.step or 0, sha256=_identity(identities, s.path)))
     return tuple(found)
 
