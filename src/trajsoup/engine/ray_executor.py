@@ -83,10 +83,13 @@ class RayExecutor:
         task = ray.remote(num_cpus=self.cpus, max_retries=0, retry_exceptions=False)(function)
         tally = Tally(items, attempts=attempts, progress=progress)
         running: dict[Any, tuple[int, float]] = {}
-        alone = time.monotonic()
+        alone = asked = time.monotonic()
+        ahead = 1 if timeout_seconds is not None else 2  # a queue hides the way there and back, but its wait is no work
+        slots = ahead * self._slots(ray)
         try:
             while not tally.done:
-                slots = self._slots(ray)
+                if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
+                    slots, asked = ahead * self._slots(ray), time.monotonic()
                 if slots or running:
                     alone = time.monotonic()
                 elif time.monotonic() - alone > IDLE_SECONDS:

@@ -1,0 +1,164 @@
+"""Figures beyond one machine: Ray against threads, tasks in number, a loopback object store, a killed node.
+
+    python benchmarks/cluster.py [--megabytes 64] [--checkpoints 4] [--only ray,tasks,s3,node]
+
+Prints one line for each figure of docs/scale.md, with the load of the machine beside it: all of them are ratios of two
+runs made one after the other, and a busy machine blurs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.checkpoints import write_checkpoint
+from tests.engine import tasks
+from tests.object_store import s3_server, use_endpoint
+from tests.ray_cluster import cluster_for_tests, ray_for_tests
+
+from trajsoup.engine.executor import LocalExecutor
+from trajsoup.engine.workers import Options
+from trajsoup.study.merge import explicit_row, make_soup, plan_row
+
+SHARDS = 4
+
+
+def write_run(folder: Path, *, count: int, megabytes: int) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 2**15, megabytes * 500_000 // SHARDS, dtype=np.uint16).astype(np.int16)
+    for i in range(count):
+        bits = (base & 0x3BFF) ^ i
+        import torch
+
+        part = torch.from_numpy(bits).view(torch.bfloat16)
+        write_checkpoint(folder / f"c{i}", {f"t{j}": part.clone() for j in range(SHARDS)}, shards=SHARDS, config={})
+
+
+def plan_at(where: object, count: int):
+    return plan_row(explicit_row([(f"{where}/c{i}", 1 / count) for i in range(count)]))
+
+
+def timed(action) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def ray_over_threads(folder: Path, count: int) -> None:
+    plan = plan_at(folder / "run", count)
+    one = Options(workers=1, direct=False)
+    with ray_for_tests(workers=2) as executor:
+        make_soup(plan, folder / "warm", executor=executor, options=one)  # starts workers, compiles kernels
+        make_soup(plan, folder / "warm-local", options=Options(workers=2, direct=False))
+        pairs = []
+        for i in range(3):
+            local = timed(lambda i=i: make_soup(plan, folder / f"l{i}", options=Options(workers=2, direct=False)))
+            pairs.append((local, timed(lambda i=i: make_soup(plan, folder / f"r{i}", executor=executor, options=one))))
+    local, ray = (float(np.median(column)) for column in zip(*pairs, strict=True))
+    rate = plan.read_bytes / 1e9
+    say(
+        "blend, Ray 2 workers / 2 threads",
+        f"{local / ray:.2f}",
+        f"{rate / ray:.2f} and {rate / local:.2f} GB/s of input",
+    )
+
+
+def task_overhead() -> None:
+    """1,000 tasks of 20 ms on two workers: the time beyond 10 s is what handing out costs."""
+    for name, opened in (("this machine", LocalExecutor(2)), ("Ray", ray_for_tests(workers=2))):
+        with opened as executor:
+            executor.map(tasks.double, range(4))
+            idle = timed(lambda e=executor: e.map(tasks.double, range(1000)))
+        say(
+            f"1,000 empty tasks, {name}",
+            f"{idle:.2f} s",
+            f"{idle:.2f} ms each; {idle / 1000 / 2:.2%} of a 2 s shard task",
+        )
+
+
+def store_over_get(folder: Path, count: int, patch: pytest.MonkeyPatch) -> None:
+    with s3_server(folder / "s3") as server:
+        (folder / "run").rename(server.folder / "soups" / "run")
+        use_endpoint(patch, server.url)
+        import botocore.session
+
+        client = botocore.session.get_session().create_client("s3", endpoint_url=server.url)
+        plan = plan_at("s3://soups/run", count)
+        keys = [str(f).removeprefix("s3://soups/") for c in plan.checkpoints.values() for f in c.files]
+
+        def get() -> None:
+            read = 0
+            for key in keys:
+                body = client.get_object(Bucket="soups", Key=key)["Body"]
+                for chunk in body.iter_chunks(1 << 20):
+                    read += len(chunk)
+            assert read == plan.read_bytes
+
+        get()
+        pairs = []
+        for i in range(2):
+            plain = timed(get)
+            pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"s{i}", digest=False))))
+        plain, merge = (float(np.median(column)) for column in zip(*pairs, strict=True))
+        size = plan.read_bytes / 1e9
+        say(
+            "range-read merge / sequential GET",
+            f"{plain / merge:.2f}",
+            f"{size / merge:.2f} and {size / plain:.2f} GB/s",
+        )
+
+
+def node_recovery() -> None:
+    with cluster_for_tests() as (executor, cluster, nodes):
+        executor.map(tasks.double, range(4))
+        killed: list[float] = []
+
+        def kill(number: int, result: object) -> None:
+            if not killed:
+                cluster.remove_node(nodes[0], allow_graceful=False)
+                killed.append(time.perf_counter())
+
+        start = time.perf_counter()
+        executor.map(tasks.sleepy, range(10), progress=kill)
+        total = time.perf_counter() - killed[0]
+        work = 9 * 0.2  # what one node has left to do
+        say("recovery from a killed node", f"{total - work:.1f} s", f"{time.perf_counter() - start:.1f} s in all")
+
+
+def say(what: str, figure: str, detail: str) -> None:
+    print(f"{what:40s} {figure:>10s}   {detail}   (load {os.getloadavg()[0]:.1f})", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=64)
+    parser.add_argument("--checkpoints", type=int, default=4)
+    parser.add_argument("--only", default="ray,tasks,s3,node")
+    chosen = parser.parse_args()
+    only = chosen.only.split(",")
+    patch = pytest.MonkeyPatch()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "tasks" in only:
+            task_overhead()
+        if {"ray", "s3"} & set(only):
+            write_run(folder / "run", count=chosen.checkpoints, megabytes=chosen.megabytes)
+        if "ray" in only:
+            ray_over_threads(folder, chosen.checkpoints)
+        if "s3" in only:
+            store_over_get(folder, chosen.checkpoints, patch)
+        if "node" in only:
+            node_recovery()
+    patch.undo()
+
+
+if __name__ == "__main__":
+    main()
