@@ -50,8 +50,6 @@ def demo(
         return
     show_study(ran.records, form)
     typer.echo(paragraph(words))
-    typer.echo(
-        "\nA model of some ten thousand parameters on two cores: the method at work, not evidence about large models."
-    )
+    typer.echo("\nA model of some twenty thousand parameters: the method at work, not evidence about large models.")
     typer.echo(f"{time.monotonic() - begin:.0f} seconds; soup: {ran.soup}; records: {ran.records.folder}")
     typer.echo(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}")
