@@ -9,11 +9,11 @@ it through a forged name, because only this machine's own names are accepted as 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.25
 ALIVE_SECONDS = 15.0  # between two signs of life, so that proxies keep the connection
 COOKIE = "trajsoup-token"
 FILES = {
@@ -60,29 +60,26 @@ def fingerprint(study: Path) -> str:
     return found.hexdigest()[:24]
 
 
-@dataclass(slots=True)
 class LivePage:
     """The newest rendering of a study; made again when its files changed. Threads may share it."""
 
-    study: Path
-    version: str = ""
-    parts: Parts | None = None
-    page: str = ""
-    _lock: threading.Lock = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
+    def __init__(self, study: Path) -> None:
+        self.study = study
         self._lock = threading.Lock()
+        self._version = ""
+        self._parts: Parts | None = None
+        self._page = ""
 
     def current(self, *, whole: bool) -> tuple[str, str]:
         """Return the version and the page (or, for a page that is open, its parts as JSON)."""
         with self._lock:
             version = fingerprint(self.study)
-            if version != self.version or self.parts is None:
+            if version != self._version or self._parts is None:
                 contents = read_contents(self.study)
-                self.parts = page_parts(contents)
-                self.page = render_page(contents, parts=self.parts, live=version)
-                self.version = version
-            return self.version, self.page if whole else self.parts.json()
+                self._parts = page_parts(contents)
+                self._page = render_page(contents, parts=self._parts, live=version)
+                self._version = version
+            return self._version, self._page if whole else self._parts.json()
 
 
 def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
@@ -136,6 +133,7 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
         ],
     )
     app.state.stopping = lambda: False
+    app.state.live = live
     return app
 
 
@@ -232,7 +230,14 @@ def run_server(study: Path, *, host: str, port: int, token: str | None) -> None:
         )
     )
     app.state.stopping = lambda: server.should_exit  # open pages would keep the server alive
+    threading.Thread(target=_warm, args=(app.state.live,), daemon=True).start()
     server.run()
+
+
+def _warm(live: LivePage) -> None:
+    """Render before anyone asks, so that the first visitor does not wait; a problem is told to whoever asks."""
+    with contextlib.suppress(StudyError, OSError):
+        live.current(whole=True)
 
 
 def is_loopback(host: str) -> bool:
