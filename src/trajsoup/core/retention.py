@@ -55,7 +55,7 @@ def prunable(
     for pool in pools:
         in_order = sorted(pool.candidates, key=lambda c: c.tokens)
         scored = [c for c in in_order if c.score(rank_by) is not None]
-        keep = {c.key for c in ranked(scored, rank_by=rank_by)[: policy.top_k]} | set(needed)
+        keep = {c.key for c in ranked(tuple(scored), rank_by=rank_by)[: policy.top_k]} | set(needed)
         if policy.last and in_order:
             keep.add(in_order[-1].key)
         if policy.every_nth is not None:
