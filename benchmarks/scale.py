@@ -6,7 +6,8 @@
 
 Every task reads its part of M checkpoints and writes one output shard. A node has so many bytes per second; one in some
 is a straggler; a node fails at random and its tasks start again elsewhere. The rates below are assumptions about
-hardware, except the kernel's, which benchmarks/blend.py measures. Nothing printed here was measured on a cluster.
+hardware: whether a node's kernels keep up with its storage is what benchmarks/blend.py and gram.py measure. Nothing
+printed here was measured on a cluster.
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ class FaultyProxy(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body in one packet: two would wait for each other
     server: FaultyProxy
 
     def _pass_on(self) -> None:

@@ -18,6 +18,8 @@ from trajsoup.study.merge import explicit_row, make_soup, plan_row
 from trajsoup.study.provenance import RECORD
 from trajsoup.study.verify import verify_soup
 
+pytestmark = pytest.mark.slow  # the stumbling server makes every request wait and try again
+
 SIZE = 300_000  # numbers per checkpoint
 EVERY_FAULT = ("500", "short", "drop", "slow")
 
