@@ -123,7 +123,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(inputs, tmp_path):
             break
         out.rename(tmp_path / f"done-{number}")
     assert process.returncode == 130
-    assert message == "interrupted: nothing was left behind; run the same command again\n"
+    assert message.endswith("interrupted: what was finished is kept; run the same command again to go on\n")
     assert not out.exists()
     assert leftovers(out) == []
 
@@ -141,5 +141,5 @@ def test_ctrl_c_while_the_threads_are_being_started_ends_the_same_way(runs, tmp_
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     done = trajsoup("merge", runs / "EXP1", "--k", 2, "-o", tmp_path / "soup")
     assert done.code == 130
-    assert "interrupted: nothing was left behind" in done.err
+    assert "interrupted: what was finished is kept" in done.err
     assert os.listdir(tmp_path) == []
