@@ -1,4 +1,5 @@
-# pyright: reportCallIssue=false
+# pyright: reportCallIssue=false, reportUndefinedVariable=false
+# ruff: noqa: F821 -- `decode`, `store`, ... of the two templates are bound by `_specialised`
 """The kernels of kernels.py compiled by numba: one pass over cache-sized chunks, no temporary per input."""
 
 from __future__ import annotations
@@ -133,111 +134,128 @@ def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
 
 @functools.cache
 def _mean_kernel(dtype: str) -> Any:
-    decode, store, margin = DECODE[dtype], _STORE[dtype], _MARGIN["F32"]
-    body, top = np.uint32(0x7FFFFFFF), np.uint32(0x80000000)
-
-    @njit(**_COMPILE)
-    def run(bits, shifts, n, steps, factors, divisors, sums, out):
-        fresh, source, target, first, last, members, emit_first, emit_last, rows, leaf = steps
-        worst = False
-        for start in range(0, n, CHUNK):
-            length = min(CHUNK, n - start)
-            for step in range(len(target)):
-                total = sums[target[step], :length]
-                j = first[step]
-                if fresh[step]:
-                    begin = shifts[members[j]] + start
-                    a = bits[members[j], begin : begin + length]
-                    for i in range(length):
-                        total[i] = decode(a[i])
-                    j += 1
-                else:
-                    begin = shifts[members[j]] + start
-                    a = bits[members[j], begin : begin + length]
-                    before = sums[source[step], :length]
-                    for i in range(length):
-                        total[i] = before[i] + decode(a[i])
-                    j += 1
-                while j + 4 <= last[step]:  # four at a time: fewer trips of the sum through the cache, same order
-                    b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
-                    b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
-                    a = bits[members[j], b0 : b0 + length]
-                    b = bits[members[j + 1], b1 : b1 + length]
-                    c = bits[members[j + 2], b2 : b2 + length]
-                    d = bits[members[j + 3], b3 : b3 + length]
-                    for i in range(length):
-                        total[i] = (((total[i] + decode(a[i])) + decode(b[i])) + decode(c[i])) + decode(d[i])
-                    j += 4
-                while j < last[step]:
-                    begin = shifts[members[j]] + start
-                    a = bits[members[j], begin : begin + length]
-                    for i in range(length):
-                        total[i] += decode(a[i])
-                    j += 1
-                for e in range(emit_first[step], emit_last[step]):
-                    divisor = np.float32(divisors[rows[e]])
-                    result = out[rows[e], start : start + length]
-                    if (
-                        _bits(divisor) & np.uint32(0x7FFFFF) == 0
-                    ):  # a power of two: multiplying is exact too, and faster
-                        factor = np.float32(1) / divisor
-                        for i in range(length):
-                            result[i] = store(_bits(total[i] * factor))
-                    else:
-                        for i in range(length):
-                            result[i] = store(_bits(total[i] / divisor))
-                if leaf[step]:  # NaN and Inf pass on to every later sum, and a mean of finite values cannot overflow
-                    reach = np.uint32(0)
-                    for i in range(length):
-                        reach |= (_bits(total[i]) & body) + margin
-                    worst |= (reach & top) != 0
-        return not worst
-
-    return run
+    return _specialised(
+        _mean,
+        f"mean_{dtype}",
+        decode=DECODE[dtype],
+        store=_STORE[dtype],
+        margin=_MARGIN["F32"],
+        body=np.uint32(0x7FFFFFFF),
+        top=np.uint32(0x80000000),
+    )
 
 
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
-    decode, to_word, store, margin = DECODE[dtype], _WORD[out_dtype], _STORE[out_dtype], _MARGIN[out_dtype]
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
-    top = body + type(body)(1)
+    return _specialised(
+        _weighted,
+        f"weighted_{dtype}_{out_dtype}",
+        decode=DECODE[dtype],
+        to_word=_WORD[out_dtype],
+        store=_STORE[out_dtype],
+        margin=_MARGIN[out_dtype],
+        body=body,
+        top=body + type(body)(1),
+    )
 
-    @njit(**_COMPILE)
-    def run(bits, shifts, n, steps, factors, divisors, sums, out):
-        fresh, source, target, first, last, members, emit_first, emit_last, rows, _ = steps
-        worst = False
-        for start in range(0, n, CHUNK):
-            length = min(CHUNK, n - start)
-            for step in range(len(target)):
-                total = sums[target[step], :length]
-                j = first[step]
-                if fresh[step]:
-                    begin = shifts[members[j]] + start
-                    a = bits[members[j], begin : begin + length]
-                    factor = factors[j]
+
+def _specialised(template: Any, name: str, **constants: Any) -> Any:
+    """Compile `template` with its free names bound. A name of its own lets numba keep the result on disk, which it
+    does not do for closures: a second process would compile for a second or two again."""
+    function = type(template)(template.__code__, {**globals(), **constants}, name)
+    function.__qualname__ = name
+    return njit(**_COMPILE)(function)
+
+
+def _mean(bits, shifts, n, steps, factors, divisors, sums, out):
+    fresh, source, target, first, last, members, emit_first, emit_last, rows, leaf = steps
+    worst = False
+    for start in range(0, n, CHUNK):
+        length = min(CHUNK, n - start)
+        for step in range(len(target)):
+            total = sums[target[step], :length]
+            j = first[step]
+            if fresh[step]:
+                begin = shifts[members[j]] + start
+                a = bits[members[j], begin : begin + length]
+                for i in range(length):
+                    total[i] = decode(a[i])
+                j += 1
+            else:
+                begin = shifts[members[j]] + start
+                a = bits[members[j], begin : begin + length]
+                before = sums[source[step], :length]
+                for i in range(length):
+                    total[i] = before[i] + decode(a[i])
+                j += 1
+            while j + 4 <= last[step]:  # four at a time: fewer trips of the sum through the cache, same order
+                b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
+                b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
+                a = bits[members[j], b0 : b0 + length]
+                b = bits[members[j + 1], b1 : b1 + length]
+                c = bits[members[j + 2], b2 : b2 + length]
+                d = bits[members[j + 3], b3 : b3 + length]
+                for i in range(length):
+                    total[i] = (((total[i] + decode(a[i])) + decode(b[i])) + decode(c[i])) + decode(d[i])
+                j += 4
+            while j < last[step]:
+                begin = shifts[members[j]] + start
+                a = bits[members[j], begin : begin + length]
+                for i in range(length):
+                    total[i] += decode(a[i])
+                j += 1
+            for e in range(emit_first[step], emit_last[step]):
+                divisor = np.float32(divisors[rows[e]])
+                result = out[rows[e], start : start + length]
+                if _bits(divisor) & np.uint32(0x7FFFFF) == 0:  # a power of two: multiplying is exact too, and faster
+                    factor = np.float32(1) / divisor
                     for i in range(length):
-                        total[i] = np.float64(decode(a[i])) * factor
-                    j += 1
+                        result[i] = store(_bits(total[i] * factor))
                 else:
-                    before = sums[source[step], :length]
                     for i in range(length):
-                        total[i] = before[i]
-                while j < last[step]:
-                    begin = shifts[members[j]] + start
-                    a = bits[members[j], begin : begin + length]
-                    factor = factors[j]
-                    for i in range(length):
-                        total[i] += np.float64(decode(a[i])) * factor
-                    j += 1
-                for e in range(emit_first[step], emit_last[step]):
-                    divisor = divisors[rows[e]]
-                    result = out[rows[e], start : start + length]
-                    reach = body ^ body
-                    for i in range(length):
-                        word = to_word(total[i] / divisor)
-                        reach |= (word & body) + margin
-                        result[i] = store(word)
-                    worst |= (reach & top) != 0
-        return not worst
+                        result[i] = store(_bits(total[i] / divisor))
+            if leaf[step]:  # NaN and Inf pass on to every later sum, and a mean of finite values cannot overflow
+                reach = np.uint32(0)
+                for i in range(length):
+                    reach |= (_bits(total[i]) & body) + margin
+                worst |= (reach & top) != 0
+    return not worst
 
-    return run
+
+def _weighted(bits, shifts, n, steps, factors, divisors, sums, out):
+    fresh, source, target, first, last, members, emit_first, emit_last, rows, _ = steps
+    worst = False
+    for start in range(0, n, CHUNK):
+        length = min(CHUNK, n - start)
+        for step in range(len(target)):
+            total = sums[target[step], :length]
+            j = first[step]
+            if fresh[step]:
+                begin = shifts[members[j]] + start
+                a = bits[members[j], begin : begin + length]
+                factor = factors[j]
+                for i in range(length):
+                    total[i] = np.float64(decode(a[i])) * factor
+                j += 1
+            else:
+                before = sums[source[step], :length]
+                for i in range(length):
+                    total[i] = before[i]
+            while j < last[step]:
+                begin = shifts[members[j]] + start
+                a = bits[members[j], begin : begin + length]
+                factor = factors[j]
+                for i in range(length):
+                    total[i] += np.float64(decode(a[i])) * factor
+                j += 1
+            for e in range(emit_first[step], emit_last[step]):
+                divisor = divisors[rows[e]]
+                result = out[rows[e], start : start + length]
+                reach = body ^ body
+                for i in range(length):
+                    word = to_word(total[i] / divisor)
+                    reach |= (word & body) + margin
+                    result[i] = store(word)
+                worst |= (reach & top) != 0
+    return not worst

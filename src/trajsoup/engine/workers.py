@@ -29,7 +29,7 @@ from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, RemoteSource, Source,
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
-DIRECT_WORKERS = 8  # requests in flight that keep a disk busy
+DIRECT_WORKERS = 4  # requests in flight that keep a disk busy; more only take the cores from each other
 REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
 REMOTE_REQUESTS = 64  # at most, all workers together
