@@ -188,7 +188,7 @@ class Bench:
 
         warm(self.files)
         theirs()
-        best = ("--async-write",)  # the faster of its two settings for CPUs, by a few percent
+        best = ("--async-write",)  # the faster of its two settings for CPUs where both were timed
         for state, prepare, target in (("warm", warm, 5.0), ("cold", cool, 4.0)):
             times: dict[str, list[float]] = {"theirs": [], "ours": [], "hashed": []}
             for _ in range(self.repeat):
