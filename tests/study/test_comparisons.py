@@ -5,7 +5,7 @@ import pytest
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.errors import SelectionError
 from trajsoup.study.comparisons import main_entries
-from trajsoup.study.evaluation_section import Evaluation, SweepKind, parse_sweeps
+from trajsoup.study.evaluation_section import EvaluationPlan, SweepKind, parse_sweeps
 from trajsoup.study.field import Field
 from trajsoup.study.sweeps import sweep_entries
 
@@ -25,7 +25,7 @@ def pool(branch, count=12, offset=0.0):
 @pytest.fixture
 def field():
     pools = (pool("EXP1"), pool("EXP2", offset=0.1), pool("EXP3", offset=0.2), pool("BAD", offset=1.0))
-    evaluation = Evaluation(ks=(1, 2, 4), horizons=4)
+    evaluation = EvaluationPlan(ks=(1, 2, 4), horizons=4)
     return Field(pools=pools, admitted=("EXP1", "EXP2", "EXP3"), baseline="EXP1", evaluation=evaluation)
 
 

@@ -46,10 +46,13 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
+    from trajsoup.study.evaluation_section import SweepKind
     from trajsoup.study.tables import (
         comparisons_table,
         fine_tuning_table,
+        frontier_table,
         main_table,
+        prediction_table,
         screen_table,
         seeds_table,
         sweep_table,
@@ -57,7 +60,13 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
 
     tables = [screen_table(records), main_table(records)]
     if sweeps:
-        tables += [sweep_table(records.require(f"sweeps/{name}")) for name in records.sweeps()]
+        every = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+        tables += [sweep_table(sweep) for sweep in every]
+        points = next((sweep for sweep in every if sweep.kind is SweepKind.FRONTIER), None)
+        if points is not None and (frontier := records.read("frontier")) is not None:
+            tables.append(frontier_table(frontier, points))
+        if (prediction := records.read("prediction")) is not None:
+            tables.append(prediction_table(prediction))
     if (tuned := fine_tuning_table(records)) is not None:
         tables.append(tuned)
     if (seeds := records.read("seeds")) is not None:
