@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def main() -> None:
 
     os.environ |= isa_environment(cache=cache_folder())
     read_bytes: Counter[str] = Counter()
-    heavy: Counter[str] = Counter()
+    heavy: dict[str, float] = defaultdict(float)
     _count_reads(read_bytes)
     _time_work(heavy)
     if args.preset is None:
@@ -112,7 +112,7 @@ def _count_reads(read_bytes: Counter[str]) -> None:
     live.load_model = counted_build
 
 
-def _time_work(heavy: Counter[str]) -> None:
+def _time_work(heavy: dict[str, float]) -> None:
     """Time what trains, scores, tunes, measures, merges or resamples."""
     import trajsoup.engine.gram as gram
     import trajsoup.lm.live as live
