@@ -26,6 +26,7 @@ class Form(StrEnum):
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
     CSV = "csv"
+    JSON = "json"  # one object for each table, a line each
 
 
 FormOption = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
@@ -35,6 +36,8 @@ def show(table: Table, form: Form) -> None:
     """Print one table."""
     if form is Form.MARKDOWN:
         typer.echo(table.markdown())
+    elif form is Form.JSON:
+        typer.echo(table.json())
     elif form is Form.CSV:
         typer.echo(table.csv(), nl=False)
     else:

@@ -6,7 +6,9 @@ records -> Table -> terminal (cli), Markdown, CSV
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +42,10 @@ class Table:
         lines = [f"**{self.title}**", "", _line(self.columns), _line(["---"] * len(self.columns))]
         lines += [_line(row) for row in self.rows]
         return "\n".join([*lines, "", *self.notes]).rstrip() + "\n"
+
+    def json(self) -> str:
+        """For a program: one object."""
+        return json.dumps(dataclasses.asdict(self))
 
     def csv(self) -> str:
         """For a spreadsheet."""
@@ -116,8 +122,9 @@ def sweep_table(record: SweepRecord) -> Table:
         )
         for p in record.points
     ]
-    free = any(p.chosen_on.free for p in record.points)
-    notes = ["K was chosen on validation." if free else "Nothing was chosen: every row is prescribed."]
+    free = list(dict.fromkeys(name for p in record.points for name in p.chosen_on.free))
+    notes = [f"Chosen on validation: {', '.join(free)}." if free else "Nothing was chosen: every row is prescribed."]
+    notes = [*record.notes] or notes
     notes += [f"{c.name}: {difference(c)}" for c in record.comparisons if c.signal is Signal.LOSS]
     return Table(title=f"{record.title} ({record.paper})", columns=columns, rows=tuple(lines), notes=tuple(notes))
 
