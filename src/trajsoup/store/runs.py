@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 
+from trajsoup.core.quantity import tokens_in_name
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import INDEX, PICKLES, SINGLE, is_checkpoint
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
@@ -20,7 +20,6 @@ from trajsoup.store.remote import Place, place
 DEPTH = 3  # folders below a run that are searched
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
-_SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ def _step(name: str) -> int | None:
 
 def _tokens(name: str) -> int | None:
     match = _TOKENS.search(name)
-    return int(Fraction(match[1]) * _SCALE[match[2].lower()]) if match else None
+    return tokens_in_name(match[1], match[2]) if match else None
 
 
 def _points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:

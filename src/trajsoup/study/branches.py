@@ -103,6 +103,11 @@ def read_branches(
 ) -> Branches:
     """What a command was given: one study file, or run folders to scan."""
     if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
+        if tokens_per_step is not None:
+            raise StudyError(
+                f"--tokens-per-step is for scanning runs, and {inputs[0]} lists its checkpoints with their positions: scan "
+                "the runs again with it, or edit the tokens in the file"
+            )
         study = load_branches(_local_file(inputs[0]))
         return replace(study, fork_point=fork_point or study.fork_point)
     return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
