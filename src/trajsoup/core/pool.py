@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,14 +53,16 @@ def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candi
     The paper leaves ties open; we break them towards fewer tokens, then by branch name, so file order never
     matters. A checkpoint that scored NaN or infinity is not a candidate at all: it is left out.
     """
-    scores: dict[str, float] = {}
-    missing: list[Candidate] = []
-    for c in candidates:
-        score = c.score(rank_by)
-        if score is None:
-            missing.append(c)
-        elif math.isfinite(score):
-            scores[c.key] = score if rank_by is RankBy.LOSS else -score
+    require_scores(candidates, rank_by=rank_by)
+    sign = 1 if rank_by is RankBy.LOSS else -1
+    scores = {c.key: sign * score for c in candidates if (score := c.score(rank_by)) is not None}
+    usable = (c for c in candidates if math.isfinite(scores[c.key]))
+    return tuple(sorted(usable, key=lambda c: (scores[c.key], c.tokens, c.branch)))
+
+
+def require_scores(candidates: Sequence[Candidate], *, rank_by: RankBy) -> None:
+    """Refuse candidates that cannot be ranked because nobody measured the signal."""
+    missing = [c for c in candidates if c.score(rank_by) is None]
     if missing:
         signal = "validation loss" if rank_by is RankBy.LOSS else "accuracy"
         names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -68,4 +71,3 @@ def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candi
             "beside the checkpoints, choose without a score (--select tail-k, all or final), or rank by the other "
             "signal"
         )
-    return tuple(sorted((c for c in candidates if c.key in scores), key=lambda c: (scores[c.key], c.tokens, c.branch)))
