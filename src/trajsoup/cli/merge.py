@@ -65,7 +65,10 @@ def merge(
     rank_by: Annotated[RankBy, typer.Option(help="The validation signal that ranks checkpoints.")] = RankBy.LOSS,
     horizon: Annotated[
         str | None,
-        typer.Option(help="Ignore checkpoints after so many tokens (suffix k, M, B, T).", show_default=False),
+        typer.Option(
+            help="Ignore checkpoints after so many tokens (suffix k, M, B, T); steps, where no tokens are known.",
+            show_default=False,
+        ),
     ] = None,
     branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
     screen: Annotated[
@@ -218,6 +221,7 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
         show_json(
             {
                 "row": dict(plan.row.weights),
+                "position_unit": plan.unit,
                 "read_bytes": plan.read_bytes,
                 "write_bytes": plan.layout.nbytes,
                 "files": [file.name for file in plan.layout.files],
@@ -253,7 +257,7 @@ def _show_screen(plan: SoupPlan) -> None:
             ]
             for v in plan.verdicts
         ]
-        columns = ["branch", "compared at", "train loss", "baseline's", "gap J", "verdict"]
+        columns = ["branch", f"compared at ({plan.unit})", "train loss", "baseline's", "gap J", "verdict"]
         show_table("Compatibility screen", columns, rows)
 
 
@@ -266,7 +270,7 @@ def _show_row(plan: SoupPlan) -> None:
             if c
             else [Path(key).name, "", None, f"{weight:.6g}", None, None]
         )
-    columns = ["ingredient", "branch", "tokens", "weight", "val loss", "accuracy"]
+    columns = ["ingredient", "branch", plan.unit, "weight", "val loss", "accuracy"]
     if not plan.candidates:
         columns, rows = ["ingredient", "weight"], [[key, f"{weight:.6g}"] for key, weight in plan.row.weights.items()]
     show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)

@@ -17,16 +17,24 @@ class RankBy(StrEnum):
     ACCURACY = "accuracy"  # higher is better; what the paper's tables use
 
 
+class Unit(StrEnum):
+    """What positions along a branch are counted in."""
+
+    TOKENS = "tokens"
+    STEPS = "steps"  # of foreign runs that recorded no tokens; comparable only at equal batch size
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One saved checkpoint of one branch. Scores are None where nobody measured them."""
 
     key: str  # unique name, the engine's handle on the weights (a path)
     branch: str
-    tokens: int  # consumed since the fork point
+    tokens: int  # consumed since the fork point; steps, where `unit` says so
     train_loss: float | None = None  # smoothed over the window that the study records
     val_loss: float | None = None
     accuracy: float | None = None
+    unit: Unit = Unit.TOKENS
 
     def score(self, rank_by: RankBy) -> float | None:
         """The measured value of the ranking signal."""
@@ -39,6 +47,11 @@ class Pool:
 
     branch: str
     candidates: tuple[Candidate, ...]
+
+    @property
+    def unit(self) -> Unit:
+        """What the positions are counted in, the same in all branches of a study."""
+        return self.candidates[0].unit if self.candidates else Unit.TOKENS
 
     def until(self, horizon: int | None) -> Pool:
         """C_n(t): what was saved by `horizon`. None keeps everything."""

@@ -26,7 +26,7 @@ class Choice:
     select: Select | None = None  # None: what the strategy prescribes
     coefficients: Coefficients = Coefficients.EQUAL
     rank_by: RankBy = RankBy.LOSS
-    horizon: int | None = None  # tokens (or steps, where tokens are unknown)
+    horizon: int | None = None  # in the study's unit of positions
     branch: str | None = None  # for single-merge
     screened: bool = True
     baseline: str | None = None

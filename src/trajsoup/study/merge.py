@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.core.pool import Candidate
+from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
@@ -52,6 +52,11 @@ class SoupPlan:
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     exact_from: str | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """What the positions of the candidates are counted in."""
+        return next((c.unit for c in self.candidates.values()), Unit.TOKENS)
 
     @property
     def read_bytes(self) -> int:
