@@ -255,24 +255,37 @@ def _scaling(field: Field, sweep: Sweep) -> tuple[Entry, ...]:
 
 
 def _interpolation(field: Field, sweep: Sweep) -> tuple[Entry, ...]:
-    """From the anchor of one branch to that of another, at the K in the middle of the grid."""
+    """From the anchor of one branch to that of another at every horizon; only the full one is reported on test."""
     pair = _pair(field, sweep)
-    usable = [k for k in field.evaluation.ks if all(k <= len(p.until(field.horizon).candidates) for p in pair)]
-    if not usable:
+    k = middle_k(field, pair)
+    if k is None:
         return ()
-    k = usable[len(usable) // 2]
-    anchors = [soup_row([p], k=k, horizon=field.horizon, rank_by=field.evaluation.rank_by, name=p.branch) for p in pair]
     names = tuple(p.branch for p in pair)
-    return tuple(
-        _point(
-            f"{sweep.name}/{row.name}",
-            Strategy.TRAJECTORY_SOUP,
-            (_option(row.weights, k, field.horizon, names),),
-            series="~".join(names),
-            x=float(row.name.rpartition("@")[2]),
-        )
-        for row in interpolation_rows(anchors[0], anchors[1])
-    )
+    entries: list[Entry] = []
+    for h in sorted({*field.horizons, field.horizon}):
+        if any(len(p.until(h).candidates) < k for p in pair):
+            continue
+        a, b = (soup_row([p], k=k, horizon=h, rank_by=field.evaluation.rank_by, name=p.branch) for p in pair)
+        folder = sweep.name if h == field.horizon else f"{sweep.name}/{h}"
+        entries += [
+            _point(
+                f"{folder}/{row.name}",
+                Strategy.TRAJECTORY_SOUP,
+                (_option(row.weights, k, h, names),),
+                series="~".join(names),
+                x=float(row.name.rpartition("@")[2]),
+                reported=h == field.horizon,
+            )
+            for row in interpolation_rows(a, b)
+        ]
+    return tuple(entries)
+
+
+def middle_k(field: Field, pools: Sequence[Pool]) -> int | None:
+    """The K in the middle of those that all these branches have at the full horizon; None where they have none."""
+    have = min(len(pool.until(field.horizon).candidates) for pool in pools)
+    usable = [k for k in field.evaluation.ks if k <= have]
+    return usable[len(usable) // 2] if usable else None
 
 
 def _options(

@@ -33,6 +33,7 @@ KINDS: Mapping[str, type[Any]] = {
     "rows": r.RowsRecord,
     "evaluations": r.EvaluationsRecord,
     "comparisons": r.ComparisonsRecord,
+    "prediction": r.PredictionRecord,
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
     "answer": r.AnswerRecord,

@@ -227,8 +227,9 @@ def _against_first(
     elif sweep.kind == "sampling":
         pairs = [(chosen[-1], c) for c in chosen[:-1]]
     elif sweep.kind == "interpolation":
-        middle = next(c for c in chosen if c.entry.x == 0.5)
-        pairs = [(middle, chosen[0]), (middle, chosen[-1])]
+        path = [c for c in chosen if c.entry.reported]  # at the full horizon
+        middle = next(c for c in path if c.entry.x == 0.5)
+        pairs = [(middle, path[0]), (middle, path[-1])]
     elif sweep.kind == "allocation" and len(chosen) > 2:
         middle = chosen[len(chosen) // 2]
         pairs = [(middle, chosen[0]), (middle, chosen[-1])]

@@ -21,6 +21,7 @@ from trajsoup.study.data import cache_folder
 from trajsoup.study.evaluation_section import Sweep
 from trajsoup.study.fine_tuning import fine_tuning_stage
 from trajsoup.study.geometry import geometry_stage
+from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.record_files import Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage, sweeps_stage
 from trajsoup.study.scorer import OnScore
@@ -97,6 +98,7 @@ def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train:
         ("evaluations", lambda: evaluations_stage(bench)),
         ("comparisons", lambda: comparisons_stage(bench)),
         ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
+        ("prediction", lambda: prediction_stage(bench)),
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),

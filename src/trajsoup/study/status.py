@@ -9,7 +9,18 @@ from trajsoup.study.outcomes import METRICS, Status, finished_outcome
 from trajsoup.study.record_files import Records
 from trajsoup.study.setup import Setup, with_seed
 
-CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
+CHAIN = (
+    "plan",
+    "train",
+    "validation",
+    "screen",
+    "rows",
+    "evaluations",
+    "comparisons",
+    "prediction",
+    "geometry",
+    "answer",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

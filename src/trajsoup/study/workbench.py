@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +25,11 @@ from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.setup import Setup
 
 if TYPE_CHECKING:
+    from trajsoup.core.gram import Gram
     from trajsoup.lm.corpus import Corpus
 
 SCORES = "scores"
+IDENTITIES = f"{SCORES}/identities.json"  # content hashes of the checkpoints
 
 
 class Workbench:
@@ -96,6 +98,19 @@ class Workbench:
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
             progress=self.progress,
+            executor=self.executor,
+        )
+
+    def gram(self, keys: Sequence[str], *, centre: str | None) -> Gram:
+        """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
+        from trajsoup.study.kept_gram import FILE, kept_gram
+
+        hashes = {c.key: c.sha256 for branch in self.train.branches for c in branch.checkpoints}
+        return kept_gram(
+            {key: self.checkpoints[key] for key in keys},
+            hashes=hashes | {FORK_POINT: self.train.fork_point},
+            centre=centre,
+            path=self.setup.output / FILE,
             executor=self.executor,
         )
 
