@@ -16,17 +16,17 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.study.data import cache_folder
     from trajsoup.study.geometry import geometry_stage
-    from trajsoup.study.prediction import prediction_stage
-    from trajsoup.study.setup import load_setup
+        from trajsoup.study.setup import load_setup
+    from trajsoup.study.theory import theory_stage
     from trajsoup.study.workbench import Workbench
 
     bench = Workbench(load_setup(study), cache=cache_folder(), progress=lambda what, done, total: None)
     bench.records.require("rows")
-    prediction_stage(bench)
+    theory_stage(bench)
     geometry_stage(bench)
-    record, predicted = bench.records.require("geometry"), bench.records.require("prediction")
+    record, predicted = bench.records.require("geometry"), bench.records.require("theory")
     if as_json:
-        show_json({**dataclasses.asdict(record), "prediction": dataclasses.asdict(predicted)})
+        show_json({**dataclasses.asdict(record), "theory": dataclasses.asdict(predicted)})
         return
     interval = "no matched tokens" if record.interval is None else "{:,} to {:,} tokens".format(*record.interval)
     show_table(

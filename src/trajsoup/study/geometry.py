@@ -20,22 +20,25 @@ from trajsoup.core.soup import Row
 from trajsoup.core.trajectory import matched_interval, merged_points
 from trajsoup.errors import GeometryError
 from trajsoup.study.compute_axis import compute_fields
-from trajsoup.study.pair_gains import measured_gains, measured_paths
+from trajsoup.study.pair_gains import interpolation_sweep, measured_gains, measured_paths
+from trajsoup.study.record_files import digest_of
 from trajsoup.study.records import BranchDirection, GeometryRecord, ProjectedPoint, RowsRecord
 from trajsoup.study.scorer import FORK_POINT, single
 from trajsoup.study.workbench import Workbench
 
 WINDOW = 4  # checkpoints per merged point, where the branches have as many
 RULE = Select.TAIL_K
-SWEEPS = ("horizons", "interpolation", "scaling")  # whose points the completion fields describe
 
 
 def geometry_stage(bench: Workbench) -> bool:
     """Measure the admitted branches. Without a fork point displacements are from the mean of all checkpoints."""
     records = bench.records
-    sweeps = [f"sweeps/{name}" for name in SWEEPS if name in records.sweeps()]
-    inputs = {name: records.digest(name) for name in ("train", "screen", "rows", *sweeps)}
-    return records.ensure("geometry", inputs, lambda: _measure(bench, inputs))[1]
+    axis = ("frontier",) if records.path("frontier").is_file() else ()
+    inputs = {name: records.digest(name) for name in ("train", "screen", "rows", *axis)}
+    asked = interpolation_sweep(bench)
+    if asked is not None:
+        inputs["interpolation"] = digest_of(asked.branches)
+    return records.ensure("geometry", inputs, lambda: _measure(bench, inputs))
 
 
 def merged_trajectories(
@@ -85,7 +88,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
     lengths = displacements(measured)
     points, shares = _plane(measured, pools, merged, bench.records.require("rows"), centre)
     gains, relation = measured_gains(bench, field, cosines)
-    paths, grid = measured_paths(bench.records)
+    paths, grid = measured_paths(bench, field)
     return GeometryRecord(
         inputs=inputs,
         window=window,

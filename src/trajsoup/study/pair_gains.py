@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from trajsoup.core.interpolation import interpolation
+from trajsoup.core.interpolation import GRID, interpolation, interpolation_rows
 from trajsoup.core.pair_gain import PairGain, Relation, pair_gain, relate
-from trajsoup.core.pool import RankBy
+from trajsoup.core.pool import Pool, RankBy
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
-from trajsoup.study.comparisons import Field, middle_k
-from trajsoup.study.record_files import Records
-from trajsoup.study.records import MeasuredPair, MeasuredPath, SweepRecord
+from trajsoup.study.evaluation_section import Sweep, SweepKind
+from trajsoup.study.field import Field
+from trajsoup.study.records import MeasuredPair, MeasuredPath
 from trajsoup.study.workbench import Workbench
 
 Cosines = Mapping[str, Mapping[str, float]]
@@ -58,26 +59,38 @@ def measured_gains(
     ), relate(gains)
 
 
-def measured_paths(records: Records) -> tuple[tuple[MeasuredPath, ...], tuple[float, ...]]:
-    """Every interpolation path of the study's sweep, and its grid of lambda; nothing where none was swept."""
-    sweep: SweepRecord | None = records.read("sweeps/interpolation") if "interpolation" in records.sweeps() else None
-    lines: dict[tuple[tuple[str, ...], int], dict[float, float]] = {}
-    for p in () if sweep is None else sweep.points:
-        if p.horizon is not None and isinstance(p.x, int | float) and p.validation_loss is not None:
-            lines.setdefault((p.branches, p.horizon), {})[float(p.x)] = p.validation_loss
+def interpolation_sweep(bench: Workbench) -> Sweep | None:
+    """The study's interpolation, if it asks for one."""
+    return next((sweep for sweep in bench.setup.sweeps if sweep.kind is SweepKind.INTERPOLATION), None)
+
+
+def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, ...], tuple[float, ...]]:
+    """The path between two anchors at every matched horizon, scored in memory, where the study asks for interpolation."""
+    sweep = interpolation_sweep(bench)
+    names = () if sweep is None else sweep.branches or field.admitted[:2]
+    pools = [field.chosen([name])[0] for name in names]
+    k = middle_k(field, pools) if len(pools) == 2 else None
+    if k is None:
+        return (), ()
+    rows: dict[tuple[int, float], Row] = {}
+    for tokens in field.horizons:
+        if all(len(pool.until(tokens).candidates) >= k for pool in pools):
+            a, b = (soup_row([pool], k=k, horizon=tokens, rank_by=field.evaluation.rank_by) for pool in pools)
+            for x, row in zip(GRID, interpolation_rows(a, b), strict=True):
+                rows[tokens, x] = replace(row, name=f"path/{'~'.join(names)}@{tokens}/{x:g}")
+    scores = bench.scorer.validate(list(rows.values()), what="paths")
     paths: list[MeasuredPath] = []
-    grids: set[tuple[float, ...]] = set()
-    for ((first, second), tokens), line in sorted(lines.items()):
-        grid = tuple(sorted(line))
+    for tokens in sorted({tokens for tokens, _ in rows}):
+        losses = [scores[rows[tokens, x].name].losses for x in GRID]
+        found = [math.nan if loss is None else loss.loss() for loss in losses]
         try:
-            path = interpolation([line[x] for x in grid], first=first, second=second, tokens=tokens, grid=grid)
+            path = interpolation(found, first=names[0], second=names[1], tokens=tokens)
         except GeometryError:
-            continue  # an end is missing: one of the models has no finite loss
-        grids.add(grid)
+            continue  # one of the models has no finite loss
         paths.append(
             MeasuredPath(
-                first=first,
-                second=second,
+                first=path.first,
+                second=path.second,
                 tokens=tokens,
                 best_lambda=path.best_lambda,
                 gain_over_better_end=path.gain_over_better_end,
@@ -85,7 +98,14 @@ def measured_paths(records: Records) -> tuple[tuple[MeasuredPath, ...], tuple[fl
                 barrier=path.barrier,
             )
         )
-    return tuple(paths), max(grids, default=())
+    return tuple(paths), GRID if paths else ()
+
+
+def middle_k(field: Field, pools: Sequence[Pool]) -> int | None:
+    """The K in the middle of those that all these branches have at the full horizon; None where they have none."""
+    have = min(len(pool.until(field.horizon).candidates) for pool in pools)
+    usable = [k for k in field.evaluation.ks if k <= have]
+    return usable[len(usable) // 2] if usable else None
 
 
 def _gains(

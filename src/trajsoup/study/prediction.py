@@ -1,232 +1,179 @@
-"""The prediction stage: variances from validation losses, what they promise, and how good such promises are (sec:theory).
+"""The prediction stage: soups of three branches and more, predicted from one and two, against what was measured.
 
-soups of every subset of branches, K and horizon (scored to choose, so known) -> fits -> intervals, predictions
-the same soups, some left out -> held-out predictions against what they scored -> words
+    sweeps/scaling -> a(K) + b(K) / N fitted on N <= 2 -> every (N, K) -> prediction.json (eq:hierarchical)
+
+Validation losses throughout: a prediction serves to plan, and plans are made on validation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Mapping, Sequence
 
 from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, effective_counts, fit_branches
-from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
 from trajsoup.core.pool import ranked
-from trajsoup.core.prediction import HorizonLaw, best_count_falls, best_counts
-from trajsoup.core.resampling import LossTable, branch_jackknife, document_bootstrap
-from trajsoup.core.scores import DocumentLosses
-from trajsoup.core.soup import Row, soup_row
+from trajsoup.core.prediction import agreement, best_counts, predicted_loss
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
-from trajsoup.study.comparisons import Field
-from trajsoup.study.prediction_words import prediction_words
-from trajsoup.study.records import CountEstimate, Estimate, HeldOutRecord, PredictedBest, PredictionRecord
+from trajsoup.study.evaluation_section import Sweep, SweepKind
+from trajsoup.study.field import Field
+from trajsoup.study.records import SweepPoint, SweepRecord
+from trajsoup.study.scaling_records import (
+    CountFit,
+    PredictedCell,
+    PredictedCount,
+    PredictedSoup,
+    PredictionError,
+    PredictionRecord,
+)
 from trajsoup.study.workbench import Workbench
 
-RESAMPLES = 200
-BEYOND = 2  # branches more than there are, for which a best K is predicted
+SEEN = 2  # branches of the soups that are fitted
 
 
-def prediction_stage(bench: Workbench) -> bool:
-    """Predict from what was scored on validation; with fewer than two admitted branches the record says why not."""
+def prediction_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> bool:
+    """Make the record, if the sweep that it is made of is among these."""
+    name = next((f"sweeps/{s.name}" for s in sweeps if s.kind is SweepKind.SCALING), None)
+    if name is None:
+        return False
     records = bench.records
-    inputs = {"screen": records.digest("screen"), "rows": records.digest("rows")}
-    return records.ensure("prediction", inputs, lambda: _predict(bench, inputs))[1]
+    inputs = {key: records.digest(key) for key in ("validation", "screen", name)}
+    return records.ensure("prediction", inputs, lambda: predict(records.require(name), bench.field(), inputs=inputs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Soups:
-    """Soups at one horizon: their names in a table of losses by document."""
-
-    names: Mapping[tuple[frozenset[str], int], str]
-    ranks: Mapping[str, tuple[str, ...]]  # branch -> names of its checkpoints, best first
-
-    def losses(self, means: Mapping[str, float]) -> SoupLosses:
-        """What the estimators take, from the mean losses by name."""
-        return SoupLosses(
-            soups={soup: means[name] for soup, name in self.names.items()},
-            ranks={branch: [means[name] for name in names] for branch, names in self.ranks.items()},
+def predict(sweep: SweepRecord, field: Field, *, inputs: Mapping[str, str]) -> PredictionRecord:
+    """Fit what N <= 2 shows at every K, and compare with every soup of the grid."""
+    points = [p for p in sweep.points if p.k is not None and p.validation_loss is not None]
+    small = SoupLosses(soups={_soup(p): _loss(p) for p in points if p.n_branches <= SEEN}, ranks=_ranked_losses(field))
+    fits: dict[int, BranchFit] = {}
+    notes: list[str] = []
+    for k in small.counts():
+        try:
+            fits[k] = fit_branches(small, k=k)
+        except TheoryError as error:
+            notes.append(f"K={k}: {error}")
+    groups: dict[tuple[int, int], list[SweepPoint]] = {}
+    for p in points:
+        groups.setdefault((p.n_branches, p.k or 1), []).append(p)
+    cells = [
+        PredictedCell(
+            n_branches=n,
+            k=k,
+            subsets=len(group),
+            measured=math.fsum(map(_loss, group)) / len(group),
+            predicted=fits[k].loss(n),
+            fitted=n <= SEEN,
         )
-
-
-def _predict(bench: Workbench, inputs: Mapping[str, str]) -> PredictionRecord:
-    field = bench.field()
-    by_horizon = {horizon: soups_at(field, horizon) for horizon in field.horizons}
-    rows = {row.name: row for _, found in by_horizon.values() for row in found}
-    scores = bench.scorer.validate(list(rows.values()), what="prediction")
-    table = _table({name: score.losses for name, score in scores.items() if score.losses is not None})
-    means = table.mean()
-    soups = {horizon: _finite(found, means) for horizon, (found, _) in by_horizon.items()}
-    return predict(soups[max(soups)], horizon=max(soups), earlier=soups, table=table, field=field, inputs=inputs)
-
-
-def predict(
-    soups: Soups,
-    *,
-    horizon: int,
-    earlier: Mapping[int, Soups],
-    table: LossTable,
-    field: Field,
-    inputs: Mapping[str, str],
-) -> PredictionRecord:
-    """Everything that follows from the losses of the soups at the full horizon, and of those at earlier ones."""
-    means = table.mean()
-    losses = soups.losses(means)
-    fits = _fits(losses)
-    n = len(field.admitted)
-    best = best_counts(fits, n_branches=range(1, n + BEYOND + 1)) if fits else ()
-    k = next((b.k for b in best if b.n_branches == n), None)
-    law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
-    known = sorted(law.fits)
-
-    def spread_of(count: int) -> Callable[[Mapping[str, float]], float]:
-        return lambda m: fit_branches(soups.losses(m), k=count).spread
-
-    largest = max((count for count in fits if count > 1), default=None)
-    v_intra = v_inter = None
-    if largest is not None:
-        v_intra = _interval(table, lambda m: components(soups.losses(m), k=largest).v_intra)
-        v_inter = _interval(table, lambda m: components(soups.losses(m), k=largest).v_inter)
-    counts = _effective(fits, v_inter)
-    record = PredictionRecord(
+        for (n, k), group in sorted(groups.items())
+        if k in fits
+    ]
+    soups = _soups(points)
+    return PredictionRecord(
         inputs=inputs,
         split=Split.VALIDATION,
-        horizon=horizon,
-        branches=field.admitted,
-        counts=tuple(
-            CountEstimate(
-                k=count,
-                limit=fit.limit,
-                spread=_interval(table, spread_of(count)) or Estimate(value=fit.spread),
-                spread_over_branches=_over_branches(losses, fit),
-                k_eff=counts.get(count),
-                bias_change=bias_changes(fits)[count],
-            )
-            for count, fit in sorted(fits.items())
-        ),
-        v_intra=v_intra,
-        v_inter=v_inter,
-        best=tuple(
-            PredictedBest(n_branches=b.n_branches, k=b.k, loss=b.loss, measured=b.n_branches <= n) for b in best
-        ),
-        best_k_falls=best_count_falls(best) if best else None,
-        worth_of_branch=None
-        if k is None
-        else _interval(table, lambda m: fit_branches(soups.losses(m), k=k).worth_of_branch(n)),
-        worth_of_tokens=law.worth_of_tokens(n, tokens=known[-2], more=known[-1] - known[-2])
-        if len(known) > 1
-        else None,
-        budget={str(m): loss for m, loss in law.allocation(horizon, n_branches=range(1, n + 1)).items()},
-        held_out=tuple(
-            _held_out(name, found)
-            for name, found in (
-                ("larger soups", larger_soups(losses, ks=losses.counts())),
-                ("new branches", new_branches(losses, ks=losses.counts())),
-            )
-            if found is not None
-        ),
-        words=(),
-    )
-    return prediction_words(record)
-
-
-def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
-    """Every subset of the admitted branches at every K, and the ranked checkpoints; those are what choosing scored."""
-    rank_by = field.evaluation.rank_by
-    names: dict[tuple[frozenset[str], int], str] = {}
-    rows: list[Row] = []
-    ranks: dict[str, tuple[str, ...]] = {}
-    have = {pool.branch: len(pool.until(horizon).candidates) for pool in field.chosen(field.admitted)}
-    for subset in field.subsets(at_least=1):
-        for k in field.evaluation.ks:
-            if all(k <= have[branch] for branch in subset):
-                name = f"{'+'.join(subset)}/K={k}@{horizon}"
-                rows.append(soup_row(field.chosen(subset), k=k, horizon=horizon, rank_by=rank_by, name=name))
-                names[frozenset(subset), k] = name
-    for pool in field.chosen(field.admitted):
-        order = ranked(pool.until(horizon).candidates, rank_by=rank_by)
-        rows += [Row(name=c.key, weights={c.key: 1.0}) for c in order]
-        ranks[pool.branch] = tuple(c.key for c in order)
-    return Soups(names=names, ranks=ranks), rows
-
-
-def _table(losses: Mapping[str, DocumentLosses]) -> LossTable:
-    """Documents by models. A model that diverged is left out: its loss is no number."""
-    kept = {name: found for name, found in losses.items() if np.isfinite(found.nll).all()}
-    if not kept:
-        return LossTable(names=(), losses=np.zeros((0, 1)), tokens=np.ones(1))
-    tokens = next(iter(kept.values())).targets.astype(np.float64)
-    used = tokens > 0
-    return LossTable(
-        names=tuple(kept),
-        losses=np.array([found.nll[used] / tokens[used] for found in kept.values()]),
-        tokens=tokens[used],
+        horizon=field.horizon,
+        fits=_fits(fits, small, notes),
+        cells=tuple(cells),
+        soups=soups,
+        counts=_counts(fits, cells),
+        cells_error=_error([(c.predicted, c.measured) for c in cells if not c.fitted]),
+        soups_error=_error([(s.predicted, s.measured) for s in soups]),
+        notes=tuple(notes),
     )
 
 
-def _finite(soups: Soups, means: Mapping[str, float]) -> Soups:
-    return Soups(
-        names={soup: name for soup, name in soups.names.items() if name in means},
-        ranks={branch: tuple(name for name in names if name in means) for branch, names in soups.ranks.items()},
-    )
-
-
-def _fits(losses: SoupLosses) -> dict[int, BranchFit]:
-    found: dict[int, BranchFit] = {}
-    for k in losses.counts():
+def _fits(fits: Mapping[int, BranchFit], losses: SoupLosses, notes: list[str]) -> tuple[CountFit, ...]:
+    """Variances at every K; K_eff against the V_inter of the largest K."""
+    if not fits:
+        return ()
+    parts = {}
+    for k in fits:
+        if k > 1:
+            try:
+                parts[k] = components(losses, k=k)
+            except TheoryError as error:
+                notes.append(f"K={k}: {error}")
+    counts: Mapping[int, float] = {}
+    if parts:
         try:
-            found[k] = fit_branches(losses, k=k)
-        except TheoryError:
-            continue  # fewer than two branches at this K
-    return found
-
-
-def _effective(fits: Mapping[int, BranchFit], v_inter: Estimate | None) -> dict[int, float]:
-    if v_inter is None or v_inter.value is None:
-        return {}
-    try:
-        found = effective_counts(fits, v_inter=v_inter.value)
-    except TheoryError:
-        return {}
-    return {k: count for k, count in found.items() if math.isfinite(count)}
-
-
-def _interval(table: LossTable, statistic: Callable[[Mapping[str, float]], float]) -> Estimate | None:
-    """The statistic with its interval over documents, or alone where documents are too few; None: undefined."""
-    documents = len(table.tokens)
-    try:
-        found = document_bootstrap(table, statistic, resamples=RESAMPLES)
-    except TheoryError:
-        try:
-            return Estimate(value=statistic(table.mean()), count=documents)
-        except TheoryError:
-            return None
-    return Estimate(value=found.estimate, low=found.low, high=found.high, count=documents)
-
-
-def _over_branches(losses: SoupLosses, fit: BranchFit) -> tuple[float, float] | None:
-    def spread(branches: Sequence[str]) -> float:
-        return fit_branches(losses.only(branches), k=fit.k).spread
-
-    try:
-        found = branch_jackknife(fit.branches, spread)
-    except TheoryError:
-        return None  # fewer than three branches
-    return found.low, found.high
-
-
-def _held_out(name: str, found: HeldOut) -> HeldOutRecord:
-    a = found.agreement
-    return HeldOutRecord(
-        name=name,
-        soups=a.soups,
-        root_mean_square=a.root_mean_square,
-        worst=a.worst,
-        mean_error=a.mean_error,
-        gain=found.gain,
-        share_of_gain=found.share_of_gain,
-        r_squared=a.r_squared,
+            counts = effective_counts(fits, v_inter=parts[max(parts)].v_inter)
+        except TheoryError as error:
+            notes.append(str(error))
+    changes = bias_changes(fits)
+    return tuple(
+        CountFit(
+            k=k,
+            limit=fit.limit,
+            spread=fit.spread,
+            v_intra=parts[k].v_intra if k in parts else None,
+            v_inter=parts[k].v_inter if k in parts else None,
+            k_eff=counts[k] if k in counts and math.isfinite(counts[k]) else None,
+            bias_change=changes[k],
+        )
+        for k, fit in sorted(fits.items())
     )
+
+
+def _soups(points: Sequence[SweepPoint]) -> tuple[PredictedSoup, ...]:
+    """Every soup of three branches and more whose anchors and pairs were scored at its K."""
+    found: list[PredictedSoup] = []
+    known = {_soup(p): _loss(p) for p in points}
+    for p in points:
+        if p.n_branches <= SEEN:
+            continue
+        _, k = _soup(p)
+        try:
+            predicted = predicted_loss(
+                dict.fromkeys(p.branches, 1 / p.n_branches),
+                anchors={b: known[frozenset([b]), k] for b in p.branches},
+                pairs={names: loss for (names, at), loss in known.items() if len(names) == SEEN and at == k},
+            )
+        except (TheoryError, KeyError):
+            continue  # not every anchor or pair has a loss
+        found.append(PredictedSoup(row=p.row, measured=_loss(p), predicted=predicted))
+    return tuple(found)
+
+
+def _counts(fits: Mapping[int, BranchFit], cells: Sequence[PredictedCell]) -> tuple[PredictedCount, ...]:
+    found: list[PredictedCount] = []
+    for n in sorted({c.n_branches for c in cells}):
+        mine = [c for c in cells if c.n_branches == n]
+        (best,) = best_counts({c.k: fits[c.k] for c in mine}, n_branches=[n])
+        measured = min(mine, key=lambda c: (c.measured, c.k)).k
+        found.append(PredictedCount(n_branches=n, predicted=best.k, measured=measured))
+    return tuple(found)
+
+
+def _error(pairs: Sequence[tuple[float, float]]) -> PredictionError | None:
+    if not pairs:
+        return None
+    found = agreement([p for p, _ in pairs], [m for _, m in pairs])
+    return PredictionError(
+        soups=found.soups,
+        mean_error=found.mean_error,
+        root_mean_square=found.root_mean_square,
+        worst=found.worst,
+        r_squared=found.r_squared,
+    )
+
+
+def _ranked_losses(field: Field) -> dict[str, list[float]]:
+    """The losses of each branch's checkpoints in the order in which a soup takes them."""
+    return {
+        pool.branch: [
+            c.val_loss
+            for c in ranked(pool.until(field.horizon).candidates, rank_by=field.evaluation.rank_by)
+            if c.val_loss is not None
+        ]
+        for pool in field.chosen(field.admitted)
+    }
+
+
+def _soup(point: SweepPoint) -> tuple[frozenset[str], int]:
+    assert point.k is not None
+    return frozenset(point.branches), point.k
+
+
+def _loss(point: SweepPoint) -> float:
+    assert point.validation_loss is not None
+    return point.validation_loss

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.engine.executor import Executor
+from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place
-from trajsoup.study.comparisons import Field
+from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.data import load_data
+from trajsoup.study.field import Field
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 SCORES = "scores"
 IDENTITIES = f"{SCORES}/identities.json"  # content hashes of the checkpoints
+RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
 class Workbench:
@@ -47,6 +51,8 @@ class Workbench:
         self.setup, self.cache, self.progress, self.executor = setup, cache, progress, executor
         self.records = Records(setup.output)
         self._given_corpus = corpus
+        resident = ResidentFiles(limit_bytes=RESIDENT_BYTES) if executor is None else None  # machines share no memory
+        self.options = Options(resident=resident)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
@@ -89,16 +95,28 @@ class Workbench:
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 
+    @property
+    def model_source(self) -> Checkpoint:
+        """What a live model is built from, before rows are streamed into it: the fork point, or else some checkpoint."""
+        return self.checkpoints.get(FORK_POINT) or next(iter(self.checkpoints.values()))
+
+    @functools.cached_property
+    def identities(self) -> Identities:
+        """Content hashes of the checkpoints."""
+        return Identities(self.setup.output / IDENTITIES, resident=self.options.resident)
+
     @functools.cached_property
     def scorer(self) -> Scorer:
         """Scores rows of this study."""
         return make_scorer(
             self.corpus,
             self.checkpoints,
+            model_source=self.model_source,
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
             progress=self.progress,
             executor=self.executor,
+            options=self.options,
         )
 
     def gram(self, keys: Sequence[str], *, centre: str | None) -> Gram:
@@ -106,11 +124,14 @@ class Workbench:
         from trajsoup.study.kept_gram import FILE, kept_gram
 
         hashes = {c.key: c.sha256 for branch in self.train.branches for c in branch.checkpoints}
+        if self.train.fork_point is not None:
+            hashes[FORK_POINT] = self.train.fork_point
         return kept_gram(
             {key: self.checkpoints[key] for key in keys},
-            hashes=hashes | {FORK_POINT: self.train.fork_point},
+            hashes=hashes,
             centre=centre,
             path=self.setup.output / FILE,
+            options=self.options,
             executor=self.executor,
         )
 

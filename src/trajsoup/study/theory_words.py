@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trajsoup.study.records import Estimate, HeldOutRecord, PredictionRecord
+from trajsoup.study.records import Estimate, HeldOutRecord, TheoryRecord
 
 QUESTIONS = {
     "larger soups": "from anchors and pairs, the loss of soups of three and more branches",
@@ -12,7 +12,7 @@ QUESTIONS = {
 }
 
 
-def prediction_words(record: PredictionRecord) -> PredictionRecord:
+def theory_words(record: TheoryRecord) -> TheoryRecord:
     """The record with its words."""
     if not record.counts:
         return replace(
@@ -46,7 +46,7 @@ def _held_out(held: HeldOutRecord) -> str:
     )
 
 
-def _promises(record: PredictionRecord) -> list[str]:
+def _promises(record: TheoryRecord) -> list[str]:
     words: list[str] = []
     n = len(record.branches)
     if record.worth_of_branch is not None and record.worth_of_branch.value is not None:
