@@ -16,7 +16,7 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.study.data import cache_folder
     from trajsoup.study.geometry import geometry_stage
-        from trajsoup.study.setup import load_setup
+    from trajsoup.study.setup import load_setup
     from trajsoup.study.theory import theory_stage
     from trajsoup.study.workbench import Workbench
 
