@@ -111,7 +111,7 @@ def test_uniform_weights_lose_least_where_row_sums_agree_and_only_there():
         drawn = {name: losses(np.einsum("n,rnd->rd", w, anchors)) for name, w in (("u", uniform), ("t", tilted))}
         assert close(drawn["u"], weighted_loss(uniform, bias=0.0, covariance=g))
         assert close(drawn["t"], weighted_loss(tilted, bias=0.0, covariance=g))
-        assert (drawn["u"].mean() < drawn["t"].mean()) is optimal
+        assert bool(drawn["u"].mean() < drawn["t"].mean()) is optimal
 
 
 def test_branch_and_hierarchical_loss_are_identities_of_the_local_loss():
