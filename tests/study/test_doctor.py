@@ -6,9 +6,12 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.runs import CONFIG, SIDE_FILES, weights, write_run
 from trajsoup.core.compatibility import Outlook
+from trajsoup.core.pair_gain import PairGain, relate
 from trajsoup.errors import CheckpointError
 from trajsoup.study.branches import scan_branches
-from trajsoup.study.doctor import examine, pass_bytes
+from trajsoup.study.doctor import examine, pass_bytes, study_folder
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import GeometryRecord
 
 
 def strangers(folder):
@@ -176,6 +179,36 @@ def test_pairs_that_went_different_ways_are_named_first(tmp_path):
     assert abs(result.pairs[0].cosine) < 0.1
     assert all(p.gain is None for p in result.pairs)
     assert "No gain has been measured on these runs" in result.pairs_by
+
+
+def test_a_study_that_was_run_lends_its_matrix_and_its_line(tmp_path):
+    study = tmp_path / "study"
+    directions(study / "branches", {"EXP1": (1, 0), "EXP2": (0.9, 0.3), "EXP3": (0, 1)})
+    runs = [study / "branches" / name for name in ("EXP1", "EXP2", "EXP3")]
+    assert study_folder(runs) is None
+    (study / "scores").mkdir()
+    (study / "scores" / "identities.json").write_text("{}")
+    rising = relate(
+        [
+            PairGain(first="a", second=str(c), cosine=c, gains={1: g}, left_out=())
+            for c, g in ((0.0, 0.01), (0.5, 0.02), (1.0, 0.031))
+        ]
+    )
+    record = GeometryRecord(
+        inputs={}, window=1, interval=None, directions=(), branches=(), cosines=(), angles=(), displacements={},
+        plane_variance_share=(0.0, 0.0), plane=(), relation=rising,
+    )  # fmt: skip
+    Records(study).write("geometry", record)
+    branches = scan_branches(runs, fork_point=study / "branches" / "base")
+    read = []
+    first = examine(branches, folder=study_folder(runs), progress=read.append)
+    assert [(p.first, p.second) for p in first.pairs] == [("EXP1", "EXP2"), ("EXP2", "EXP3"), ("EXP1", "EXP3")]
+    assert all(p.low < p.gain < p.high for p in first.pairs)
+    assert "the line measured in this study. Gain against cosine over 3 pairs" in first.pairs_by
+    assert sum(read) > 0
+    read.clear()
+    assert examine(branches, folder=study_folder(runs), progress=read.append) == first
+    assert read == []
 
 
 def test_branches_without_common_tokens_are_not_paired_and_it_is_said(runs, tmp_path):

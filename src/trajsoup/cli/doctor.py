@@ -62,7 +62,7 @@ def doctor(
                 ["first", "second", "cosine", "expected gain"],
                 [[p.first, p.second, p.cosine, p.gain] for p in result.pairs],
             )
-            typer.echo(f"Pairs are ordered {result.pairs_by}.")
+            typer.echo(f"Pairs are ordered {result.pairs_by}")
         show_notes(result.notes)
     if not result.healthy:
         raise typer.Exit(1)

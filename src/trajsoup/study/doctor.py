@@ -14,7 +14,7 @@ import numpy as np
 from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
 from trajsoup.core.geometry import alignment
 from trajsoup.core.gram import Gram
-from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs
+from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
 from trajsoup.core.screening import Verdict, screen
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
@@ -157,10 +157,10 @@ def _pairs(
     }
     relation = _measured(folder)
     words = (
-        f"by the gain expected from their cosine, on the line measured in this study over {relation.pairs} pairs"
+        f"by the gain expected from their cosine, on the line measured in this study. {relation_words(relation)}"
         if relation is not None
         else "by the cosine of their directions: the less they agree, the more the paper's merges gained (Pearson -0.80 "
-        "over its pairs). No gain has been measured on these runs; score the soup before trusting the order"
+        "over its pairs). No gain has been measured on these runs; score the soup before trusting the order."
     )
     return rank_pairs(cosines, relation=relation), words, (*apart, *still)
 

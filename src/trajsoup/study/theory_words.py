@@ -38,11 +38,13 @@ def _held_out(held: HeldOutRecord) -> str:
         "the quadratic model is a rough guide only" if share < 1 else
         "the prediction was no better than expecting no gain"
     )  # fmt: skip
-    side = "too much" if held.mean_error > 0 else "too little"
+    lean = "with no lean to either side"
+    if abs(held.mean_error) > 0.01 * held.gain:
+        lean = f"promising {abs(held.mean_error):.1g} too {'much' if held.mean_error > 0 else 'little'} on average"
     return (
         f"Held out: {QUESTIONS[held.name]} was predicted to {held.root_mean_square:.2g} nats (root mean square over "
         f"{held.soups} soups, worst {held.worst:.2g}), where averaging gained {held.gain:.2g}: an error of {share:.0%} of "
-        f"the gain, promising {abs(held.mean_error):.1g} {side} on average; {how}."
+        f"the gain, {lean}; {how}."
     )
 
 
@@ -54,7 +56,8 @@ def _promises(record: TheoryRecord) -> list[str]:
             f"One more branch like these would take {_between(record.worth_of_branch)} nats off the loss of the soup of {n}."
         )
     if record.worth_of_tokens is not None:
-        words.append(f"The last stretch of tokens in every branch took {record.worth_of_tokens:.2g} nats off it.")
+        did = "took {:.2g} nats off it" if record.worth_of_tokens >= 0 else "added {:.2g} nats to it"
+        words.append(f"The last stretch of tokens in every branch {did.format(abs(record.worth_of_tokens))}.")
     chosen = ", ".join(f"K={b.k} for N={b.n_branches}" for b in record.best)
     if chosen:
         falls = "it never rises with N, as the theory says" if record.best_k_falls else "it does not fall with N"
