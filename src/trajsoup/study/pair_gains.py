@@ -67,7 +67,7 @@ def interpolation_sweep(bench: Workbench) -> Sweep | None:
 def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, ...], tuple[float, ...]]:
     """The path between two anchors at every matched horizon, scored in memory, where the study asks for interpolation."""
     sweep = interpolation_sweep(bench)
-    names = () if sweep is None else sweep.branches or field.admitted[:2]
+    names: tuple[str, ...] = () if sweep is None else sweep.branches or field.admitted[:2]
     pools = [field.chosen([name])[0] for name in names]
     k = middle_k(field, pools) if len(pools) == 2 else None
     if k is None:
@@ -84,7 +84,7 @@ def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, 
         losses = [scores[rows[tokens, x].name].losses for x in GRID]
         found = [math.nan if loss is None else loss.loss() for loss in losses]
         try:
-            path = interpolation(found, first=names[0], second=names[1], tokens=tokens)
+            path = interpolation(found, first=pools[0].branch, second=pools[1].branch, tokens=tokens)
         except GeometryError:
             continue  # one of the models has no finite loss
         paths.append(
