@@ -22,6 +22,7 @@ from trajsoup.core.selection import Select
 from trajsoup.core.soup import soup_row
 from trajsoup.core.splits import Split
 from trajsoup.study import records as r
+from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.record_files import Records
 
 B = 10**9
@@ -513,7 +514,13 @@ class _Maker:
             }
         return {
             name: r.SweepRecord(
-                inputs={}, name=name, title=name.capitalize(), paper="fig:x", x_label=name, points=tuple(points)
+                inputs={},
+                name=name,
+                kind=SweepKind(name),
+                title=name.capitalize(),
+                paper="fig:x",
+                x_label=name,
+                points=tuple(points),
             )
             for name, points in full.items()
         }
