@@ -1,13 +1,12 @@
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.study.studies import FIVE, SMALL, write_study
 from tests.study.test_plan import CONFIG
-from tests.study.test_train import own_trainer
+from tests.study.test_train import own_trainer, wait_until_gone
 from trajsoup.cli.app import app
 
 
@@ -94,8 +93,7 @@ def test_a_request_to_end_stops_the_branches_and_says_how_to_go_on(run, tmp_path
     assert process.returncode == 130
     assert "run the same command again" in said
     for pid in pids:
-        stat = Path(f"/proc/{pid.read_text().strip()}/stat")
-        assert not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        wait_until_gone(pid.read_text())
 
 
 BAD = {

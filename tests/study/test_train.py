@@ -1,5 +1,6 @@
 """Whole studies on the stand-in model: each branch is a real process."""
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -136,8 +137,15 @@ def test_an_interrupt_stops_every_branch_and_what_it_started(tmp_path, fork_poin
     with pytest.raises(KeyboardInterrupt):
         train_study(study, jobs=2, cache=tmp_path / "cache", on_progress=interrupt)
     for branch in ("EXP1", "EXP2"):
-        state = Path(f"/proc/{(tmp_path / f'pid-{branch}').read_text().strip()}/stat")
-        assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        wait_until_gone((tmp_path / f"pid-{branch}").read_text())
+
+
+def wait_until_gone(pid):
+    """Fails by the test's own timeout: a killed process needs a moment on a busy machine."""
+    stat = Path(f"/proc/{pid.strip()}/stat")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while stat.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.05)
 
 
 def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point, monkeypatch):
@@ -274,6 +282,18 @@ def other_tokenizer(folder):
 
     train_tokenizer(["quite another text, over and over"] * 50, folder / "other", vocab_size=280)
     return folder / "other"
+
+
+@pytest.mark.slow
+def test_a_launcher_starts_the_processes_of_a_branch(tmp_path, fork_point):
+    launcher = f"{sys.executable} {Path(__file__).parents[1] / 'lm' / 'launch_two.py'} {tmp_path / 'rendezvous'}"
+    text = f"{SMALL}    trainer: {{builtin: {{sharding: fsdp2, launcher: {launcher}}}}}\n"
+    study = study_in(tmp_path, fork_point, text)
+    trained = train_study(study, branches=["EXP1"], cache=tmp_path / "cache", corpus=byte_corpus(tmp_path))
+    assert trained.failed == ()
+    state = tmp_path / "branches" / "EXP1" / "resume-state-2048"
+    assert sorted(p.name for p in state.iterdir()) == ["process-0.pt", "process-1.pt"]
+    assert (tmp_path / "branches" / "EXP1" / "checkpoint-8" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

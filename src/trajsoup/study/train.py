@@ -257,17 +257,16 @@ def start_branch(
 
 
 def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask them to stop, and insist after a while."""
+    """Ask them to stop, and insist after a while. What they started and left behind ends too."""
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(handle.pid, signal.SIGTERM)
     for handle in handles:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             handle.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(handle.pid, signal.SIGKILL)
-            handle.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(handle.pid, signal.SIGKILL)
+        handle.wait()
 
 
 @contextlib.contextmanager
