@@ -203,6 +203,13 @@ def test_arithmetic_that_cannot_work_is_refused_before_the_corpus_is_read(tmp_pa
         train_study(dataclasses.replace(study, horizon=2049), cache=tmp_path / "cache")
 
 
+def test_a_tracker_that_is_not_installed_is_refused(tmp_path, fork_point, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    study = study_in(tmp_path, fork_point, SMALL + "    report_to: [trackio]\n")
+    with pytest.raises(TrainError, match="trackio, which is not installed: pip install trackio"):
+        train_study(study, cache=tmp_path / "cache")
+
+
 def test_an_unknown_branch_is_refused_with_those_there_are(tmp_path, fork_point):
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
     with pytest.raises(TrainError, match=r"no branch 'EXP9' .* it has EXP1, EXP2"):

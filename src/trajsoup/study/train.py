@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import signal
 import subprocess
@@ -82,6 +83,7 @@ def train_study(
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
     wanted = _wanted(study, branches)
+    _require_trackers(study)
     require_room(plan_study(study))  # what cannot work is refused before the corpus is tokenised
     corpus = corpus or load_data(study, cache=cache)
     plan = _plan(study, corpus)
@@ -133,6 +135,13 @@ def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
         if name not in study.recipes:
             raise TrainError(f"there is no branch {name!r} in {study.path}: it has {', '.join(study.recipes)}")
     return [name for name in study.recipes if branches is None or name in branches]
+
+
+def _require_trackers(study: Study) -> None:
+    """Refuse a tracker that is not installed: accelerate would leave it out without a word."""
+    for name in study.report_to:
+        if importlib.util.find_spec(name) is None:
+            raise TrainError(f"report_to names {name}, which is not installed: pip install {name}, or leave it out")
 
 
 def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[str]) -> dict[str, BranchJob]:
