@@ -17,7 +17,7 @@ from trajsoup.core.quantity import parse_number, parse_tokens, parse_whole
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.errors import StudyError
 from trajsoup.study.evaluation_section import (
-    Evaluation,
+    EvaluationPlan,
     FineTuningPlan,
     Sweep,
     parse_evaluation,
@@ -81,7 +81,7 @@ class Study:
     trainer: TrainWith
     report_to: tuple[str, ...]
     max_epochs: float
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     sweeps: tuple[Sweep, ...] = ()
     sft: FineTuningPlan | None = None
     seeds: int = 1
