@@ -75,9 +75,9 @@ Tokenised corpora and pretrained fork points are kept, by content, in the folder
 
 ## `--jobs`, threads and bits
 
-`--jobs` branches train at once, each with its share of the cores. A branch of the builtin trainer uses a thread for every 20
+`--jobs` branches train at once, each with its share of the cores. A branch of the builtin trainer uses a thread for every 10
 GFLOPs of one forward and backward pass, at most its share: a smaller model is slowed by more threads, not sped up. The last
-bits of a sum depend on the number of threads. So up to 40 GFLOPs a pass (the embedded models) a branch has the same bits
+bits of a sum depend on the number of threads. So up to 20 GFLOPs a pass (the embedded models) a branch has the same bits
 whatever `--jobs` says; beyond, they depend on the share that it began with, which is recorded and kept by a resume.
 """
 

@@ -8,7 +8,7 @@ the study alone, and with it every bit that the branch computes.
 
 from __future__ import annotations
 
-PASS_FLOPS_PER_THREAD = 2e10  # forward and backward; the embedded default has 5e9 in a pass of 2,048 tokens
+PASS_FLOPS_PER_THREAD = 1e10  # forward and backward; the embedded default has 3e9 in a pass of 2,048 tokens
 
 
 def threads_for(*, pass_flops: float, share: int) -> int:
