@@ -145,6 +145,7 @@ def convert(saved, out, config, model):
 
 
 def write_metrics(work, out):
+    """litgpt's log, one line for each step. Its own `step` column counts from 0; a pass is a step here, so `iter` is the step."""
     rows = []
     for log in sorted(work.glob("logs/csv/version_*/metrics.csv")):
         with log.open() as file:
@@ -152,7 +153,7 @@ def write_metrics(work, out):
     with out.open("w") as file:
         for row in rows:
             line = {
-                "step": int(float(row["step"])),
+                "step": int(float(row["iter"])),
                 "tokens": int(float(row["total_tokens"])),
                 "train_loss": float(row["loss"]),
             }
