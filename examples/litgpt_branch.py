@@ -145,15 +145,15 @@ def convert(saved, out, config, model):
 
 
 def write_metrics(work, out):
-    """litgpt's log, one line for each step. Its own `step` column counts from 0; a pass is a step here, so `iter` is the step."""
-    rows = []
+    """One line for each step; litgpt's `step` counts from 0, and `iter` is the step where a pass is one. The newest counts."""
+    rows = {}
     for log in sorted(work.glob("logs/csv/version_*/metrics.csv")):
         with log.open() as file:
-            rows += [row for row in csv.DictReader(file) if row.get("loss")]
+            rows |= {int(float(row["iter"])): row for row in csv.DictReader(file) if row.get("loss")}
     with out.open("w") as file:
-        for row in rows:
+        for step, row in sorted(rows.items()):
             line = {
-                "step": int(float(row["iter"])),
+                "step": step,
                 "tokens": int(float(row["total_tokens"])),
                 "train_loss": float(row["loss"]),
             }
