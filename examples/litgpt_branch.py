@@ -145,7 +145,7 @@ def convert(saved, out, config, model):
 
 
 def write_metrics(work, out):
-    """One line for each step; litgpt's `step` counts from 0, and `iter` is the step where a pass is one. The newest counts."""
+    """One line for each step; litgpt's `step` counts from 0, and `iter` is the step where a pass is one. The last counts."""
     rows = {}
     for log in sorted(work.glob("logs/csv/version_*/metrics.csv")):
         with log.open() as file:
