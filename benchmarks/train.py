@@ -141,16 +141,9 @@ def threads(args) -> None:
 
 def prepare(study) -> None:
     """Make corpus and fork point beforehand: they are cached and not what is measured."""
-    from trajsoup.study.data import load_data
     from trajsoup.study.train import train_study
 
-    load_data(study, cache=CACHE)
-    marker = CACHE / "bench-prepared"
-    if not marker.exists():
-        train_study(study, cache=CACHE)
-        for branch in (study.output / "branches").iterdir():
-            branch.rename(study.output / f"warm-{branch.name}")
-        marker.touch()
+    train_study(study, branches=[], cache=CACHE)
 
 
 def saving(args) -> None:
