@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PEER := .venv-mergekit
 
-.PHONY: demo test test-all test-slow test-peers lint docs bench clean
+.PHONY: demo test test-all test-slow test-peers lint docs bench soak clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -32,6 +32,11 @@ docs: $(VENV)/.dev  ## regenerate what is generated from the code
 
 bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
 	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
+
+SOAK_MINUTES ?= 3
+SOAK_SEED ?= 0
+soak: $(VENV)/.dev  ## a study under random faults for SOAK_MINUTES; the soup must come out the same
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

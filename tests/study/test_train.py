@@ -1,8 +1,8 @@
 """Whole studies on the stand-in model: each branch is a real process."""
 
 import dataclasses
-import fcntl
 import json
+import os
 import sys
 import textwrap
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
 from trajsoup.errors import CorpusError, StudyError, TrainError
+from trajsoup.store.lock import holding
 from trajsoup.study.data import load_data
 from trajsoup.study.file import load_study
 from trajsoup.study.fork_point import ensure_fork_point
@@ -137,11 +138,11 @@ def test_an_interrupt_stops_every_branch_and_what_it_started(tmp_path, fork_poin
 
 def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point):
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
-    (tmp_path / "branches" / "EXP1").mkdir(parents=True)
-    with (tmp_path / "branches" / "EXP1" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(TrainError, match="'EXP1' is being trained by another process"):
-            train_study(study, cache=tmp_path / "cache")
+    with (
+        holding(tmp_path / "branches" / "EXP1" / ".lock"),
+        pytest.raises(TrainError, match=rf"'EXP1' is being trained by process {os.getpid()} on "),
+    ):
+        train_study(study, cache=tmp_path / "cache")
 
 
 def test_an_unknown_branch_is_refused_with_those_there_are(tmp_path, fork_point):

@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trajsoup.engine.executor import ATTEMPTS, Item, Result, Tally
+from trajsoup.engine.executor import ATTEMPTS, Item, Needs, Result, Tally
+from trajsoup.engine.ray_gang import map_gangs
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
+LONG_SECONDS = 60.0  # a time limit beside which the wait for a worker is small
 
 
 @contextlib.contextmanager
@@ -71,30 +73,39 @@ class RayExecutor:
 
     def map(
         self,
-        function: Callable[[Item], Result],
+        function: Callable[..., Result],
         items: Sequence[Item],
         *,
         attempts: int = ATTEMPTS,
         timeout_seconds: float | None = None,
+        needs: Needs | None = None,
         progress: Callable[[int, Result], None] = lambda number, result: None,
     ) -> list[Result]:
         """See `Executor.map`."""
         ray = _import_ray()
-        task = ray.remote(num_cpus=self.cpus, max_retries=0, retry_exceptions=False)(function)
+        needs = needs or Needs(cpus=self.cpus)
         tally = Tally(items, attempts=attempts, progress=progress)
+        if needs.nodes > 1:
+            return map_gangs(ray, function, tally=tally, needs=needs, timeout_seconds=timeout_seconds)
+        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus or None, max_retries=0, retry_exceptions=False)(
+            function
+        )
         running: dict[Any, tuple[int, float]] = {}
         alone = asked = time.monotonic()
-        ahead = 1 if timeout_seconds is not None else 2  # a queue hides the way there and back, but its wait is no work
-        slots = ahead * self._slots(ray)
+        # A queue of two hides the way there and back. The second waits at most as long as the first may take.
+        ahead = 2 if timeout_seconds is None or timeout_seconds >= LONG_SECONDS else 1
+        limit = None if timeout_seconds is None else ahead * timeout_seconds
+        slots = ahead * self._slots(ray, needs)
         try:
             while not tally.done:
                 if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
-                    slots, asked = ahead * self._slots(ray), time.monotonic()
+                    slots, asked = ahead * self._slots(ray, needs), time.monotonic()
                 if slots or running:
                     alone = time.monotonic()
                 elif time.monotonic() - alone > IDLE_SECONDS:
                     raise ExecutorError(
-                        f"no machine of the cluster has {self.cpus} CPUs to give: start one, or ask for fewer"
+                        f"no machine of the cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs to give: start one, "
+                        "or ask for fewer"
                     )
                 while len(running) < slots and (number := tally.take()) is not None:
                     running[task.remote(items[number])] = (number, time.monotonic())
@@ -104,7 +115,7 @@ class RayExecutor:
                 ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
                 for reference in ready:
                     self._take(ray, reference, running.pop(reference)[0], tally)
-                self._end_late(ray, running, tally, timeout_seconds)
+                self._end_late(ray, running, tally, limit)
         finally:
             for reference in running:
                 with contextlib.suppress(Exception):
@@ -121,20 +132,20 @@ class RayExecutor:
         else:
             tally.succeeded(number, result)
 
-    def _end_late(
-        self, ray: Any, running: dict[Any, tuple[int, float]], tally: Tally, timeout_seconds: float | None
-    ) -> None:
+    def _end_late(self, ray: Any, running: dict[Any, tuple[int, float]], tally: Tally, limit: float | None) -> None:
         now = time.monotonic()
         for reference, (number, started) in list(running.items()):
-            if timeout_seconds is not None and now - started >= timeout_seconds:
+            if limit is not None and now - started >= limit:
                 del running[reference]
                 with contextlib.suppress(Exception):
                     ray.cancel(reference, force=True)
-                tally.failed(number, ExecutorError(f"it took more than {timeout_seconds} s"))
+                tally.failed(number, ExecutorError(f"it took more than {limit:g} s"))
 
-    def _slots(self, ray: Any) -> int:
-        """Tasks the cluster can run at once, so that none waits in a queue while its time runs."""
-        return int(ray.cluster_resources().get("CPU", 0) / self.cpus)
+    def _slots(self, ray: Any, needs: Needs) -> int:
+        """Tasks the cluster can run at once: more than twice as many would wait in a queue while their time runs."""
+        there = ray.cluster_resources()
+        room = there.get("CPU", 0) / needs.cpus if needs.cpus else float(len(there))
+        return int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
 
 
 def _import_ray() -> Any:

@@ -29,7 +29,7 @@ from trajsoup.study.evaluation_section import (
     parse_sweeps,
 )
 from trajsoup.study.recipe_section import RECIPE_FIELDS, parse_recipe
-from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, TrainWith, parse_trainer
+from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, RESOURCE_FIELDS, TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
 FIELDS = {
@@ -164,6 +164,7 @@ def reference() -> str:
         "`baseline` and each branch": RECIPE_FIELDS,
         "`trainer: {builtin: {...}}`": BUILTIN_FIELDS,
         "`trainer: {command: ...}`": COMMAND_FIELDS,
+        "either `trainer`": RESOURCE_FIELDS,
         "`evaluate`": EVALUATE_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,
         "`sft`": SFT_FIELDS,

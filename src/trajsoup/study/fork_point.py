@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from trajsoup.errors import StudyError
 from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
+from trajsoup.store.lock import holding
 from trajsoup.study.file import Study
 
 if TYPE_CHECKING:
@@ -60,25 +62,28 @@ def ensure_fork_point(
     out = cache / f"fork-point-{key}"
     if out.is_dir():
         return out
-    work = cache / f"pretraining-{key}"
-    if not (work / "fresh").is_dir():
-        work.mkdir(parents=True, exist_ok=True)
-        new_model(config, seed=pretrain.seed).save_pretrained(work / ".fresh")
-        (work / ".fresh").rename(work / "fresh")
-    job = BranchJob(
-        branch="fork point",
-        folder=work,
-        fork_point=work / "fresh",
-        fork_point_digest=fork_point_digest(work / "fresh"),
-        tokens=token_file(corpus.pretrain.tokens, digest=corpus.pretrain.digest, spare=work / "pretrain.tokens"),
-        recipe=pretrain.recipe,
-        horizon=every * PIECES,
-        checkpoint_every=every,
-        sequence_length=sequence_length,
-        micro_batch=study.trainer.micro_batch,
-        tokenizer=corpus.tokenizer,
-    )
-    run(job)
-    (work / f"checkpoint-{every * PIECES // step_tokens}").rename(out)
-    shutil.rmtree(work, ignore_errors=True)
+    with holding(cache / f".pretraining-{key}.lock", patience_seconds=math.inf):  # another study may need the same one
+        if out.is_dir():
+            return out
+        work = cache / f"pretraining-{key}"
+        if not (work / "fresh").is_dir():
+            work.mkdir(parents=True, exist_ok=True)
+            new_model(config, seed=pretrain.seed).save_pretrained(work / ".fresh")
+            (work / ".fresh").rename(work / "fresh")
+        job = BranchJob(
+            branch="fork point",
+            folder=work,
+            fork_point=work / "fresh",
+            fork_point_digest=fork_point_digest(work / "fresh"),
+            tokens=token_file(corpus.pretrain.tokens, digest=corpus.pretrain.digest, spare=work / "pretrain.tokens"),
+            recipe=pretrain.recipe,
+            horizon=every * PIECES,
+            checkpoint_every=every,
+            sequence_length=sequence_length,
+            micro_batch=study.trainer.micro_batch,
+            tokenizer=corpus.tokenizer,
+        )
+        run(job)
+        (work / f"checkpoint-{every * PIECES // step_tokens}").rename(out)
+        shutil.rmtree(work, ignore_errors=True)
     return out

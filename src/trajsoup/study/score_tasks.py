@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
-from trajsoup.engine.executor import Executor
+from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.store.checkpoint import open_checkpoint
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def share_scores(
         )
         for i in range(0, len(rows), ROWS_EACH)
     ]
-    executor.map(score_some, tasks)
+    executor.map(score_some, tasks, timeout_seconds=TASK_SECONDS)
 
 
 def score_some(task: ScoreTask) -> int:

@@ -9,9 +9,10 @@ metrics.jsonl that every trainer leaves. What is finished is skipped, what was k
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,14 +22,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.engine.executor import Executor
-from trajsoup.errors import TrainError
+from trajsoup.engine.executor import Executor, Member
+from trajsoup.errors import HeldError, TrainError
+from trajsoup.store.lock import holding
+from trajsoup.study import tether
 from trajsoup.study.branch_commands import BranchProcess, builtin_process, command_process
 from trajsoup.study.data import cache_folder, load_data
 from trajsoup.study.file import Study
 from trajsoup.study.fork_point import ensure_fork_point
-from trajsoup.study.outcomes import Outcome, Progress, Status, outcome_of, progress_of
+from trajsoup.study.life_signs import LifeSigns
+from trajsoup.study.outcomes import Outcome, Progress, Status, progress_of
 from trajsoup.study.plan import Plan, plan_study, require_room
+from trajsoup.study.trainer_section import TrainWith
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -88,23 +93,31 @@ def train_study(
 
     def pretrain(job: BranchJob) -> None:
         # One thread: an embedded model is too small to gain from two, and its last bits then depend on no machine.
-        process = builtin_process(job, launcher=None, threads=1)
+        process = builtin_process(job, trainer=TrainWith(), threads=1)
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    threads = max(cores // max(min(jobs, len(wanted)), 1), 1)
+    threads = _threads(study.trainer, cores=cores, jobs=min(jobs, len(wanted)))
     if study.trainer.is_builtin:
         processes = {
-            name: builtin_process(job, launcher=study.trainer.launcher, threads=threads)
+            name: builtin_process(job, trainer=study.trainer, threads=threads)
             for name, job in _jobs(plan, corpus, fork_point, wanted).items()
         }
     else:
         processes = {name: command_process(plan, name, fork_point=fork_point, threads=threads) for name in wanted}
     if executor is not None:
-        outcomes = _run_on(executor, processes, environment=environment, report=report)
+        from trajsoup.study.branch_tasks import run_branches
+
+        outcomes = run_branches(
+            processes,
+            environment=environment,
+            executor=executor,
+            report=lambda progress: report(Stage.BRANCHES, progress),
+        )
     else:
+        _require_one_node(study)
         outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
     return Trained(plan=plan, fork_point=fork_point, outcomes=outcomes)
 
@@ -159,6 +172,22 @@ def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[
     }
 
 
+def _threads(trainer: TrainWith, *, cores: int, jobs: int) -> int:
+    """Of each process: its share of what is declared, or else of this machine."""
+    if trainer.cpus is not None:
+        return max(int(trainer.cpus) // trainer.processes, 1)
+    return max(cores // max(jobs, 1) // trainer.processes, 1)
+
+
+def _require_one_node(study: Study) -> None:
+    trainer = study.trainer
+    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+        raise TrainError(
+            f"{study.path}: a branch takes {trainer.nodes} nodes, and this machine is one: use --engine ray, or a launcher "
+            "that reaches them, such as `srun torchrun ...`"
+        )
+
+
 def _isa_environment(cache: Path) -> dict[str, str]:
     from trajsoup.lm.cpu_isa import isa_environment
 
@@ -175,7 +204,7 @@ def _run(
 ) -> tuple[Outcome, ...]:
     """Run the processes, at most `jobs` together, in order. An interrupt stops them all; what they saved stays."""
     waiting = [p for p in processes.values() if p.finished is None]
-    running: list[tuple[BranchProcess, subprocess.Popen[bytes]]] = []
+    running: list[tuple[BranchProcess, subprocess.Popen[bytes], LifeSigns]] = []
     outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
     with contextlib.ExitStack() as locks:
         for process in waiting:
@@ -184,38 +213,30 @@ def _run(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     process = waiting.pop(0)
-                    running.append((process, start_branch(process, environment)))
-                report(stage, [progress_of(p, running=any(p is r for r, _ in running)) for p in processes.values()])
-                for pair in list(running):
-                    if pair[1].poll() is not None:
-                        running.remove(pair)
-                        outcomes[pair[0].branch] = outcome_of(pair[0], code=pair[1].returncode)
+                    running.append((process, start_branch(process, environment), LifeSigns(process)))
+                report(stage, [progress_of(p, running=any(p is r[0] for r in running)) for p in processes.values()])
+                for one in list(running):
+                    process, handle, signs = one
+                    if signs.stalled():
+                        end_branch(handle)
+                    if handle.poll() is not None:
+                        running.remove(one)
+                        outcomes[process.branch] = signs.outcome(code=handle.returncode)
                 time.sleep(POLL_SECONDS)
             report(stage, [progress_of(p, running=False) for p in processes.values()])
         finally:
-            stop_branches([handle for _, handle in running])
+            stop_branches([handle for _, handle, _ in running])
     return tuple(outcomes[name] for name in processes)
 
 
-def _run_on(
-    executor: Executor, processes: Mapping[str, BranchProcess], *, environment: Mapping[str, str], report: OnProgress
-) -> tuple[Outcome, ...]:
-    from trajsoup.study.branch_tasks import run_branches
-
-    with contextlib.ExitStack() as locks:
-        for process in processes.values():
-            if process.finished is None:
-                locks.enter_context(_only_one(process))
-        report(Stage.BRANCHES, [progress_of(p, running=p.finished is None) for p in processes.values()])
-        outcomes = run_branches(processes, environment=environment, executor=executor)
-        report(Stage.BRANCHES, [progress_of(p, running=False) for p in processes.values()])
-        return outcomes
-
-
-def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a branch in a session of its own, its output in its log."""
+def start_branch(
+    process: BranchProcess, environment: Mapping[str, str], *, member: Member | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a branch, or one node's part of it, in a session of its own, its output in its log."""
+    member = member or Member()
     process.folder.mkdir(parents=True, exist_ok=True)
-    (process.folder / "outcome.json").unlink(missing_ok=True)
+    if member.rank == 0:
+        (process.folder / "outcome.json").unlink(missing_ok=True)
     full = {
         # threads that wait asleep: those that spin make a busy machine several times slower
         "OMP_WAIT_POLICY": "passive",
@@ -225,20 +246,40 @@ def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subp
         # ours only for ours: a command of somebody else's environment must not find our packages
         **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
         **environment,
+        **({} if process.single else _meeting(member)),
         "OMP_NUM_THREADS": str(process.threads),
         "MKL_NUM_THREADS": str(process.threads),
         **dict(process.environment),
     }
+    if shutil.which(process.words[0], path=full.get("PATH")) is None:
+        raise TrainError(
+            f"branch {process.branch!r}: cannot start {process.words[0]!r}: there is no such program: check the command"
+        )
+    words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
     with process.log.open("ab") as log:
-        try:
-            # a session of its own, so that an interrupt reaches it from here alone, together with its children
-            return subprocess.Popen(
-                process.words, env=full, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        except OSError as error:
-            raise TrainError(
-                f"branch {process.branch!r}: cannot start {process.words[0]!r}: {error.strerror}: check the command"
-            ) from error
+        # a session of its own, so that an interrupt reaches it from here alone, together with its children
+        return subprocess.Popen(
+            words, env=full, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _meeting(member: Member) -> dict[str, str]:
+    """Where the processes of a branch meet, under the names that torchrun and other launchers read."""
+    port = member.port
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    values = {"NNODES": member.nodes, "NODE_RANK": member.rank, "MASTER_ADDR": member.address, "MASTER_PORT": port}
+    found = {f"{prefix}{name}": str(value) for name, value in values.items() for prefix in ("", "PET_")}
+    return found | ({"GLOO_SOCKET_IFNAME": "lo"} if member.address == "127.0.0.1" else {})
+
+
+def end_branch(handle: subprocess.Popen[bytes]) -> None:
+    """End a process that hangs, and its children: it would not hear a request."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(handle.pid, signal.SIGKILL)
+    handle.wait()
 
 
 def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -258,12 +299,11 @@ def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
 @contextlib.contextmanager
 def _only_one(process: BranchProcess) -> Iterator[None]:
     """Hold the branch, so that two trainings never write into one folder."""
-    process.folder.mkdir(parents=True, exist_ok=True)
-    with (process.folder / ".lock").open("w") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            stack.enter_context(holding(process.lock))
+        except HeldError as error:
             raise TrainError(
-                f"branch {process.branch!r} is being trained by another process: wait for it, or stop it first"
+                f"branch {process.branch!r} is being trained by {error}: wait for it, or stop it first"
             ) from error
         yield
