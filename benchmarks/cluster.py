@@ -26,7 +26,7 @@ from tests.ray_cluster import cluster_for_tests, ray_for_tests
 from tests.silence import silenced
 
 from trajsoup.engine.executor import LocalExecutor
-from trajsoup.engine.shards import STRETCH_BYTES, ShardTask, run_shard, shard_tasks
+from trajsoup.engine.shards import STRETCH_BYTES, shard_tasks
 from trajsoup.engine.workers import Options
 from trajsoup.study.merge import explicit_row, make_soup, plan_row
 
@@ -92,9 +92,9 @@ def task_overhead(folder: Path) -> None:
     items = [once[i % len(once)] for i in range(TASKS)]
     for name, opened in (("this machine", LocalExecutor(2)), ("Ray", ray_for_tests(workers=2))):
         with opened as executor:
-            executor.map(timed_shard, items[:8])  # starts workers, loads kernels
+            executor.map(tasks.timed_shard, items[:8])  # starts workers, loads kernels
             start = time.perf_counter()
-            inside = executor.map(timed_shard, items)
+            inside = executor.map(tasks.timed_shard, items)
             outside = time.perf_counter() - start
             empty = timed(lambda e=executor: e.map(tasks.double, range(TASKS)))
         work = sum(inside) / 2
@@ -103,13 +103,6 @@ def task_overhead(folder: Path) -> None:
             f"{outside / work - 1:.1%}",
             f"target 5 %; {1000 * work * 2 / TASKS:.0f} ms of work each; empty ones {1000 * empty / TASKS:.2f} ms each",
         )
-
-
-def timed_shard(task: ShardTask) -> float:
-    """Seconds that the task itself took, start of reading to end of writing."""
-    start = time.perf_counter()
-    run_shard(task)
-    return time.perf_counter() - start
 
 
 def store_over_get(folder: Path, count: int, patch: pytest.MonkeyPatch) -> None:

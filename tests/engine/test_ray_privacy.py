@@ -41,3 +41,15 @@ def test_a_local_cluster_writes_no_token_and_opens_no_dashboard(tmp_path):
     assert found["statistics"] is False
     assert found["address"] == "127.0.0.1"
     assert [p for p in tmp_path.rglob("*") if "token" in p.name or p.name == ".ray"] == []
+
+
+def test_an_address_that_is_none_is_refused_by_name():
+    pytest.importorskip("ray", reason="needs the extra [ray]")
+    from trajsoup.engine.ray_executor import ray_executor
+    from trajsoup.errors import ExecutorError
+
+    with (
+        pytest.raises(ExecutorError, match="Ray cluster at nowhere cannot be reached"),
+        ray_executor(address="nowhere"),
+    ):
+        pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,25 +35,43 @@ def ray_executor(
 
     Each task asks for `cpus`. `environment` is set in the workers.
     """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None and "ray" not in sys.modules and not os.environ.get("RAY_AUTH_MODE"):
+        os.environ["RAY_AUTH_MODE"] = "token"  # a local cluster of ours: a token of its own, never written home
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # read when ray is imported, so before that
     ray = _import_ray()
     joined = ray.is_initialized()
     if not joined:
-        if address is None and not os.environ.get("RAY_AUTH_MODE"):
-            os.environ["RAY_AUTH_MODE"] = "token"  # a local cluster of ours: a token of its own, never written home
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         settings: dict[str, Any] = {"address": address} if address else _local(workers)
-        ray.init(
-            **settings,
-            log_to_driver=False,
-            logging_level="ERROR",
-            runtime_env={"env_vars": dict(environment)} if environment else None,
-        )
+        try:
+            ray.init(
+                **settings,
+                log_to_driver=False,
+                logging_level="ERROR",
+                runtime_env={"env_vars": dict(environment)} if environment else None,
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ExecutorError(
+                f"{_named(address)} cannot be reached ({_first_line(error)}): check its address"
+            ) from error
     try:
         yield RayExecutor(cpus=cpus)
+    except (ray.exceptions.RaySystemError, ray.exceptions.RpcError, ray.exceptions.LocalRayletDiedError) as error:
+        raise ExecutorError(
+            f"{_named(address)} is gone ({_first_line(error)}): start it again, then run the same command; what was "
+            "finished is kept"
+        ) from error
     finally:
         if not joined:
             ray.shutdown()
+
+
+def _named(address: str | None) -> str:
+    return f"the Ray cluster at {address}" if address else "the Ray cluster of this machine"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _local(workers: int | None) -> dict[str, Any]:
@@ -144,7 +163,7 @@ class RayExecutor:
     def _slots(self, ray: Any, needs: Needs) -> int:
         """Tasks the cluster can run at once: more than twice as many would wait in a queue while their time runs."""
         there = ray.cluster_resources()
-        room = there.get("CPU", 0) / needs.cpus if needs.cpus else float(len(there))
+        room = there.get("CPU", 0) / needs.cpus
         return int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
 
 
