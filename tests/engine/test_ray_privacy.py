@@ -14,7 +14,7 @@ SCRIPT = """
 import json, os
 from trajsoup.engine.ray_executor import ray_executor
 with ray_executor(workers=1) as executor:
-    assert executor.map(len, ["abc"]) == [3]
+    assert executor.map(lambda text: len(text), ["abc"]) == [3]
     import ray
     from ray._common.usage import usage_lib
     node = ray._private.worker._global_node

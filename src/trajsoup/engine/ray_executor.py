@@ -36,9 +36,8 @@ def ray_executor(
     Each task asks for `cpus`. `environment` is set in the workers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address is None and "ray" not in sys.modules and not os.environ.get("RAY_AUTH_MODE"):
-        os.environ["RAY_AUTH_MODE"] = "token"  # a local cluster of ours: a token of its own, never written home
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # read when ray is imported, so before that
+    if address is None and "ray" not in sys.modules:
+        _keep_to_this_machine()
     ray = _import_ray()
     joined = ray.is_initialized()
     if not joined:
@@ -64,6 +63,15 @@ def ray_executor(
     finally:
         if not joined:
             ray.shutdown()
+
+
+def _keep_to_this_machine() -> None:
+    """Settings of a cluster of our own. Ray reads them when it is imported."""
+    if not os.environ.get("RAY_AUTH_MODE"):
+        os.environ["RAY_AUTH_MODE"] = "token"  # one of its own, never written home
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # its name aside: without it 127.0.0.1 is replaced by an address that other machines reach
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def _named(address: str | None) -> str:

@@ -11,6 +11,7 @@ branch goes on bit for bit as if it had never been killed.
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass
 
@@ -127,11 +128,18 @@ def train_branch(job: BranchJob) -> Trained:
 
 
 def _accelerator(job: BranchJob) -> Accelerator:
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     accelerator = Accelerator(
+        cpu=world > 1 and not torch.accelerator.is_available(),  # unasked, it takes each of several for the only one
         mixed_precision="bf16" if job.precision is Precision.BF16 else "no",
         log_with=list(job.report_to) or None,
         project_dir=job.folder,
     )
+    if accelerator.num_processes != world:
+        raise TrainError(
+            f"branch {job.branch!r} was started as {world} processes, and {accelerator.num_processes} of them found each "
+            "other: check the launcher"
+        )
     if job.report_to:
         accelerator.init_trackers(
             "trajsoup", config=job.recipe.effective(), init_kwargs={"wandb": {"name": job.branch}}
