@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trajsoup.engine.executor import ATTEMPTS, Item, Needs, Result, Tally
-from trajsoup.engine.ray_gang import map_gangs
+from trajsoup.engine.ray_gang import cancel_all, map_gangs
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
@@ -144,9 +144,7 @@ class RayExecutor:
                     self._take(ray, reference, running.pop(reference)[0], tally)
                 self._end_late(ray, running, tally, limit)
         finally:
-            for reference in running:
-                with contextlib.suppress(Exception):
-                    ray.cancel(reference, force=True)
+            cancel_all(ray, list(running))
         return tally.results()
 
     def _take(self, ray: Any, reference: Any, number: int, tally: Tally) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 20.0  # after the first member ended
+CANCEL_SECONDS = 10.0
 PLACE_SECONDS = 120.0  # how long no gang may find room, with none at work, before we give up
 
 
@@ -115,10 +116,7 @@ class _Gang:
         """End what still runs, and give the room back."""
         from ray.util.placement_group import remove_placement_group
 
-        for rank, reference in enumerate(self.members):
-            if rank not in self.ended:
-                with contextlib.suppress(Exception):
-                    self.ray.cancel(reference, force=True)
+        cancel_all(self.ray, [r for rank, r in enumerate(self.members) if rank not in self.ended])
         with contextlib.suppress(Exception):
             remove_placement_group(self.group)
 
@@ -151,6 +149,16 @@ class _Gang:
             return error.cause if isinstance(error.cause, Exception) else error
         except self.ray.exceptions.RayError as error:
             return error
+
+
+def cancel_all(ray: Any, references: Sequence[Any]) -> None:
+    """End tasks by force, and wait until they have ended: what they wrote may be removed next."""
+    for reference in references:
+        with contextlib.suppress(Exception):
+            ray.cancel(reference, force=True)
+    if references:
+        with contextlib.suppress(Exception):
+            ray.wait(list(references), num_returns=len(references), timeout=CANCEL_SECONDS)
 
 
 def meeting_point() -> tuple[str, int]:
