@@ -6,6 +6,7 @@ the study.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -64,8 +65,12 @@ def has_checkpoint(folder, number=1):
 
 
 def results(folder):
-    """What must be the same after any fault: every record and every file of the soup, by sha256."""
-    return {**digests(folder / "records"), **digests(folder / "soup")}
+    """What must be the same after any fault: every record and every file of the soup, by sha256.
+
+    soup.json says where the ingredients lie, so it is read with the study's own folder left out.
+    """
+    soup = json.loads((folder / "soup" / "soup.json").read_text().replace(str(folder), "."))
+    return {**digests(folder / "records"), **digests(folder / "soup"), "soup/soup.json": soup}
 
 
 def branch_pids(folder):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import study_command as command
+from tests.lm.stand_in import SEQUENCE
 from tests.ray_cluster import cluster_for_tests
 from tests.store_digests import digests
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
@@ -16,7 +17,9 @@ from trajsoup.study.file import load_study
 from trajsoup.study.outcomes import Status
 from trajsoup.study.train import train_study
 
-TWO_NODES = SMALL.replace("      EXP2: {seed: 1001}\n", "") + "    trainer: {builtin: {nodes: 2, sharding: fsdp2}}\n"
+STEPS = 40  # enough of them after the first checkpoint for a kill to come in time
+LONG = SMALL.replace(f"horizon: {8 * 8 * SEQUENCE}", f"horizon: {STEPS * 8 * SEQUENCE}")
+TWO_NODES = LONG.replace("      EXP2: {seed: 1001}\n", "") + "    trainer: {builtin: {nodes: 2, sharding: fsdp2}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,7 @@ def test_a_branch_on_two_nodes_that_loses_a_process_ends_with_the_same_checkpoin
     assert killed
     assert any(p.running and p.tokens > 0 for p in heard)
     assert heard[-1].tokens == heard[-1].horizon
-    assert {name.split("/")[0] for name in quiet} == {"checkpoint-4", "checkpoint-8"}
+    assert {name.split("/")[0] for name in quiet} == {f"checkpoint-{step}" for step in range(4, STEPS + 1, 4)}
     assert troubled == quiet
 
 
