@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tests.ray_cluster  # noqa: F401  # its settings count only if they are there before ray is imported
 import trajsoup
 
 SCRIPT = """
