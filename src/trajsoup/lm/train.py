@@ -62,7 +62,8 @@ def train_branch(job: BranchJob) -> Trained:
         seed=job.recipe.seed,
         sequence_length=job.sequence_length,
     )
-    step, tokens = load_state(placed, optimizers, folder=job.folder, accelerator=accelerator)
+    first_step = job.checkpoint_every // job.step_tokens
+    step, tokens = load_state(placed, optimizers, folder=job.folder, first_step=first_step, accelerator=accelerator)
     if accelerator.is_main_process:
         rewind_metrics(job.folder, tokens=tokens)
     warmup_tokens = job.recipe.warmup.length(job.horizon)
