@@ -17,6 +17,7 @@ from trajsoup.study.file import load_study
 from trajsoup.study.outcomes import Status
 from trajsoup.study.train import train_study
 
+pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
 STEPS = 40  # enough of them after the first checkpoint for a kill to come in time
 LONG = SMALL.replace(f"horizon: {8 * 8 * SEQUENCE}", f"horizon: {STEPS * 8 * SEQUENCE}")
 TWO_NODES = LONG.replace("      EXP2: {seed: 1001}\n", "") + "    trainer: {builtin: {nodes: 2, sharding: fsdp2}}\n"

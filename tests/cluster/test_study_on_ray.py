@@ -15,6 +15,7 @@ from tests.ray_cluster import cluster_for_tests, loopback_cluster
 from tests.study.tiny_study import make_fork_point
 from trajsoup.store.lock import owner_of
 
+pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
 HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a driver gives up a dead head sooner
 
 
