@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PEER := .venv-mergekit
 LITGPT := .venv-litgpt
 
-.PHONY: demo results test test-all test-slow test-peers lint docs bench clean
+.PHONY: demo results test test-all test-slow test-peers lint docs bench soak clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -37,6 +37,11 @@ docs: $(VENV)/.dev  ## regenerate what is generated from the code
 
 bench: $(VENV)/.dev $(PEER)/.done  ## every benchmark, dated in benchmarks/results; needs about 30 GB of disk in benchmarks/.data
 	$(BIN)/python benchmarks/run_all.py --peer $(PEER)/bin/mergekit-yaml
+
+SOAK_MINUTES ?= 3
+SOAK_SEED ?= 0
+soak: $(VENV)/.dev  ## a study under random faults for SOAK_MINUTES; the soup must come out the same
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

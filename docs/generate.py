@@ -17,7 +17,7 @@ from trajsoup.study.evaluation_section import EVALUATE_FIELDS, SFT_FIELDS, SWEEP
 from trajsoup.study.file import CORPUS_FIELDS, FIELDS
 from trajsoup.study.pretrain_section import PRETRAIN_FIELDS
 from trajsoup.study.recipe_section import RECIPE_FIELDS
-from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS
+from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, RESOURCE_FIELDS
 
 DOCS = Path(__file__).parent
 EXAMPLES = {
@@ -106,6 +106,7 @@ def study_page() -> str:
         "`baseline` and each branch": RECIPE_FIELDS,
         "`trainer: {builtin: {...}}`": BUILTIN_FIELDS,
         "`trainer: {command: ...}`": COMMAND_FIELDS,
+        "either `trainer`": RESOURCE_FIELDS,
         "Placeholders of a command": {f"{{{name}}}": text for name, text in PLACEHOLDERS.items()},
         "`evaluate`": EVALUATE_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,

@@ -85,5 +85,9 @@ class ExecutorError(TrajsoupError):
     """A task failed more often than it may, or the machines that should run it are gone."""
 
 
+class HeldError(TrajsoupError):
+    """A lock has another owner. The message is the owner; who asks says what it holds."""
+
+
 class ReportError(TrajsoupError):
     """A report cannot be drawn or shown."""

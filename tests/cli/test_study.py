@@ -1,6 +1,8 @@
 """The commands that run and read studies, on a study of seconds."""
 
+import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 import yaml
 
 from tests.command import refused, succeeds
+from trajsoup.store.lock import holding, this_process
 from trajsoup.study.presets import Preset, preset_study, write_preset
 from trajsoup.study.run import is_finished
 from trajsoup.study.setup import load_setup
@@ -110,3 +113,25 @@ def test_looking_whether_a_study_is_finished_makes_nothing(study, tmp_path):
         assert not path.exists()
         path.write_text(text)
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_second_run_is_refused_with_who_holds_the_study(study):
+    with holding(study.parent / ".run.lock"):
+        message = refused("run", study)
+    assert f"is being run by process {os.getpid()} on " in message
+    assert "wait for it, or stop it first" in message
+
+
+def test_a_lock_left_by_a_killed_run_is_no_obstacle(study):
+    killed = dataclasses.replace(this_process(), pid=4_000_000, started="1")
+    (study.parent / ".run.lock").write_text(json.dumps(dataclasses.asdict(killed)))
+    assert succeeds("run", study, "--json").json["made"] == []
+
+
+@pytest.mark.parametrize("seconds", [0, 2**33], ids=["1970", "2242"])
+def test_files_of_machines_with_wrong_clocks_are_not_made_again(study, seconds):
+    """Records name their inputs by content; half of them come from a machine with another clock."""
+    for number, path in enumerate(sorted(study.parent.rglob("*"))):
+        os.utime(path, (seconds if number % 2 else 10**9,) * 2)
+    assert succeeds("run", study, "--json").json["made"] == []
+    assert "out of date" not in succeeds("status", study).out

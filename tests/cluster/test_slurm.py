@@ -1,5 +1,6 @@
 """The job scripts: what they say, whether bash takes them, and, where Slurm is installed, whether they run."""
 
+import dataclasses
 import shutil
 import subprocess
 
@@ -40,9 +41,27 @@ def test_bash_takes_every_script(study):
             subprocess.run(["bash", "-n", str(path)], check=True)
 
 
-def test_runs_that_exist_have_nothing_to_train(study):
-    import dataclasses
+def trained_with(setup, **changes):
+    trainer = dataclasses.replace(setup.study.trainer, **changes)
+    return dataclasses.replace(setup, study=dataclasses.replace(setup.study, trainer=trainer))
 
+
+def test_a_job_asks_for_what_the_study_declares(study):
+    declared = trained_with(study, cpus=6, gpus=8, nodes=2, launcher="srun torchrun")
+    folder = write_scripts(declared)
+    branch = (folder / "branches.sbatch").read_text()
+    for option in ("--cpus-per-task=6", "--gpus-per-node=8", "--nodes=2", "--ntasks-per-node=1"):
+        assert f"#SBATCH {option}\n" in branch
+    assert "--gpus" not in (folder / "prepare.sbatch").read_text()
+    assert "--nodes" not in (folder / "finish.sbatch").read_text()
+
+
+def test_a_branch_of_two_nodes_needs_a_launcher_that_reaches_them(study):
+    with pytest.raises(StudyError, match=r"takes 2 nodes.*srun torchrun"):
+        write_scripts(trained_with(study, nodes=2))
+
+
+def test_runs_that_exist_have_nothing_to_train(study):
     with pytest.raises(StudyError, match="nothing is left to train"):
         write_scripts(dataclasses.replace(study, study=None))
 

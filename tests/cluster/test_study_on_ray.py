@@ -1,15 +1,22 @@
-"""Work on a cluster that loses a node: nothing is lost, and the bytes are the same."""
+"""A whole study on a cluster, disturbed: nothing is lost, and every record and every file of the soup has the same bytes.
 
-import json
+The undisturbed run is made on this machine, without Ray: what the disturbed ones are compared with.
+"""
+
+import os
+import signal
 import threading
-import time
 
 import pytest
 
+from tests.cluster import study_command as command
 from tests.engine import tasks
-from tests.ray_cluster import cluster_for_tests
-from tests.study.tiny_study import make_fork_point, run_tiny
-from trajsoup.store.digest import sha256_file
+from tests.ray_cluster import cluster_for_tests, loopback_cluster
+from tests.study.tiny_study import make_fork_point
+from trajsoup.store.lock import owner_of
+
+pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
+HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a driver gives up a dead head sooner
 
 
 def test_a_node_killed_during_a_map_costs_no_result():
@@ -25,26 +32,135 @@ def test_a_node_killed_during_a_map_costs_no_result():
         assert killed
 
 
+@pytest.fixture(scope="module")
+def fork_point(tmp_path_factory):
+    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, fork_point):
+    folder = command.prepared(tmp_path_factory.mktemp("undisturbed") / "study", fork_point)
+    command.finish(command.start(folder), folder)
+    found = command.results(folder)
+    assert {"records/answer.json", "soup/model.safetensors"} <= found.keys()
+    return found
+
+
+@pytest.fixture
+def study(tmp_path, fork_point):
+    return command.prepared(tmp_path / "study", fork_point)
+
+
+@pytest.fixture
+def run(study):
+    """Start `trajsoup run --engine ray` on the study; whatever a failed test leaves is ended."""
+    started = []
+
+    def begin(*words, **options):
+        started.append(command.start(study, "--engine", "ray", *words, **options))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        command.end(process)
+
+
+def test_ctrl_c_stops_a_study_and_its_rerun_makes_the_same_bytes(study, run, undisturbed):
+    process = run()
+    command.wait_for(command.has_checkpoint(study), process=process)
+    training = command.branch_pids(study)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(120) == 130, command.said(study)
+    assert "interrupted: what was finished is kept" in command.said(study)
+    command.wait_for(command.gone(training), seconds=60)
+    assert owner_of(study / ".run.lock") is None
+    command.finish(run(), study)
+    assert command.results(study) == undisturbed
+
+
 @pytest.mark.slow
-def test_a_study_that_loses_a_node_makes_the_same_soup(tmp_path):
-    fork_point = make_fork_point(tmp_path / "fork")
-    alone = run_tiny(tmp_path / "alone", fork_point)
-    folder = tmp_path / "cluster"
-    with cluster_for_tests() as (executor, cluster, nodes):
-        killed = threading.Event()
+def test_a_command_that_is_killed_leaves_no_process_and_its_rerun_makes_the_same_bytes(study, run, undisturbed):
+    process = run()
+    command.wait_for(command.has_checkpoint(study), process=process)
+    training = command.branch_pids(study)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert owner_of(study / ".run.lock").pid == process.pid  # a stale lock
+    command.wait_for(command.gone(training), seconds=60)
+    command.finish(run(), study)
+    assert command.results(study) == undisturbed
 
-        def kill_a_node_once_training_has_begun():
-            deadline = time.monotonic() + 120
-            while time.monotonic() < deadline and not list(folder.rglob("branches/*/checkpoint-*")):
-                time.sleep(0.05)
-            cluster.remove_node(nodes[0], allow_graceful=False)
-            killed.set()
 
-        killer = threading.Thread(target=kill_a_node_once_training_has_begun)
-        killer.start()
-        ran = run_tiny(folder, fork_point, executor=executor)
+@pytest.mark.slow
+def test_a_node_killed_during_training_changes_nothing(study, run, undisturbed):
+    with loopback_cluster() as (cluster, nodes):
+        process = run("--address", cluster.address)
+        command.wait_for(command.has_checkpoint(study), process=process)
+        cluster.remove_node(nodes[0], allow_graceful=False)
+        command.finish(process, study)
+    assert command.results(study) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_head_that_dies_ends_the_command_and_the_study_goes_on_with_a_new_one(study, run, undisturbed):
+    with loopback_cluster() as (cluster, _):
+        process = run("--address", cluster.address, environment=HASTE)
+        command.wait_for(command.has_checkpoint(study), process=process)
+        cluster.remove_node(cluster.head_node, allow_graceful=False)
+        assert process.wait(240) != 0
+    with loopback_cluster() as (cluster, _):
+        command.finish(run("--address", cluster.address), study)
+    assert command.results(study) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_branch_that_hangs_is_ended_and_goes_on_from_its_last_checkpoint(tmp_path, fork_point, undisturbed):
+    def impatient(text):
+        return text + "trainer: {builtin: {stalled_after: 120}}\n"
+
+    study = command.prepared(tmp_path / "study", fork_point, change=impatient)
+    process = command.start(study, "--engine", "ray")
+    try:
+        command.wait_for(command.has_checkpoint(study), process=process)
+        stopped = command.branch_pids(study)[0]
+        os.kill(stopped, signal.SIGSTOP)
+        command.finish(process, study)
+    finally:
+        command.end(process)
+    assert command.gone([stopped])()
+    assert command.results(study) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_checkpoint_deleted_while_in_use_is_named_and_its_return_mends_it(study, run, undisturbed):
+    process = run()
+    command.wait_for((study / "records" / "train.json").exists, process=process)
+    lost = next(iter(sorted(study.glob("branches/EXP2/checkpoint-*"))))
+    lost.rename(study / "away")
+    assert process.wait(300) == 1
+    assert lost.name in command.said(study)
+    (study / "away").rename(lost)
+    command.finish(run(), study)
+    assert command.results(study) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_branch_killed_again_and_again_is_reported_and_the_other_finishes(study, run, undisturbed):
+    process = run()
+    over = threading.Event()
+
+    def kill_second():
+        while not over.wait(0.2):
+            for pid in command.branch_pids(study / "branches" / "EXP2"):
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_second)
+    killer.start()
+    try:
+        assert process.wait(300) == 1
+    finally:
+        over.set()
         killer.join()
-        assert killed.is_set()
-    assert sha256_file(ran.soup / "model.safetensors") == sha256_file(alone.soup / "model.safetensors")
-    first, second = (json.loads((r.records.folder / "answer.json").read_text())["words"] for r in (alone, ran))
-    assert first == second
+    assert "'EXP2'" in command.said(study)
+    command.finish(run(), study)
+    assert command.results(study) == undisturbed

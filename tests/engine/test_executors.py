@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine import tasks
 from tests.ray_cluster import ray_for_tests
-from trajsoup.engine.executor import LocalExecutor
+from trajsoup.engine.executor import LocalExecutor, Needs
 from trajsoup.errors import CheckpointError, ExecutorError
 
 
@@ -20,6 +20,14 @@ def executor(request):
 
 def test_results_come_in_the_order_of_the_items(executor):
     assert executor.map(tasks.double, range(20)) == [2 * i for i in range(20)]
+
+
+def test_what_a_task_needs_can_be_said(executor):
+    assert executor.map(tasks.double, range(5), needs=Needs(cpus=2)) == [0, 2, 4, 6, 8]
+
+
+def test_a_long_time_limit_changes_no_result(executor):
+    assert executor.map(tasks.double, range(20), timeout_seconds=3600) == [2 * i for i in range(20)]
 
 
 def test_nothing_to_do_is_done(executor):

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,12 +226,23 @@ def test_a_micro_batch_that_does_not_divide_is_refused(tmp_path, fork_point):
 
 
 def test_checkpoints_without_a_state_are_not_trained_over(tmp_path, fork_point):
-    job = make_job(tmp_path / "EXP1", fork_point, horizon=1024)
+    job = make_job(tmp_path / "EXP1", fork_point, horizon=2048)
     train_branch(job)
     (state,) = job.folder.glob("resume-state-*")
     state.rename(tmp_path / "elsewhere")
     with pytest.raises(TrainError, match="no state to resume from"):
         train_branch(job)
+
+
+def test_a_kill_between_the_first_checkpoint_and_its_state_costs_only_time(tmp_path, fork_point):
+    straight = make_job(tmp_path / "straight", fork_point)
+    train_branch(straight)
+    killed = make_job(tmp_path / "killed", fork_point)
+    shutil.copytree(straight.folder / "checkpoint-4", killed.folder / "checkpoint-4")
+    train_branch(killed)
+    for name in ("checkpoint-4", "checkpoint-12"):
+        files = [job.folder / name / "model.safetensors" for job in (straight, killed)]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_half_written_checkpoint_of_a_killed_branch_is_never_seen_and_is_made_again(tmp_path, fork_point):

@@ -3,8 +3,10 @@ import pytest
 from tests.study.studies import FIVE, SMALL, write_study
 from trajsoup.core.recipe import Optimizer, Warmup, perturbations
 from trajsoup.core.schedule import Schedule, Shape
+from trajsoup.engine.executor import Needs
 from trajsoup.errors import RecipeError, StudyError
 from trajsoup.study.file import CORPUS_FIELDS, load_study
+from trajsoup.study.setup import load_setup
 
 
 def load(tmp_path, text):
@@ -137,6 +139,10 @@ def test_a_wrong_value_is_refused_with_its_place_and_the_remedy(tmp_path, old, n
         ("trainer: {builtin: {sharding: tp}}", "sharding is 'tp'"),
         ("trainer: {builtin: {micro_batch: 0}}", "micro_batch is 0"),
         ("trainer: {builtin: {}, command: x}", "either builtin or command"),
+        ("trainer: {builtin: {nodes: 1.5}}", "nodes is 1.5: use a whole number"),
+        ("trainer: {builtin: {cpus: 0}}", "cpus is 0: use a number above 0"),
+        ("trainer: {builtin: {processes: 2, launcher: torchrun}}", "launcher and processes both say how many"),
+        ("trainer: {command: x, stalled_after: -1}", "stalled_after is -1"),
         ("trainer: {resume_command: x}", "`command` is missing"),
         ("command: torchrun x", "`command` belongs under `trainer`"),
         ("report_to: [wandb, pigeon]", "report_to names 'pigeon'"),
@@ -193,3 +199,21 @@ def test_every_corpus_field_is_one_of_the_corpus():
     from trajsoup.lm.corpus import CorpusSpec
 
     assert CORPUS_FIELDS.keys() <= {f.name for f in dataclasses.fields(CorpusSpec)}
+
+
+def test_a_branch_declares_what_it_takes_on_each_node(tmp_path):
+    def needs(trainer):
+        return load_study(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).trainer.needs
+
+    assert needs("builtin") == Needs(cpus=1, gpus=0, nodes=1)
+    assert needs("{builtin: {processes: 4}}") == Needs(cpus=4)
+    assert needs("{builtin: {processes: 8, gpus: 8, cpus: 96, nodes: 2}}") == Needs(cpus=96, gpus=8, nodes=2)
+    assert needs("{command: torchrun x, gpus: 8, nodes: 4}") == Needs(cpus=1, gpus=8, nodes=4)
+
+
+def test_where_a_branch_runs_does_not_make_it_another_study(tmp_path):
+    def digest(trainer):
+        return load_setup(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).digest
+
+    assert digest("{builtin: {cpus: 4, gpus: 1, stalled_after: 60, nodes: 1, processes: 1}}") == digest("builtin")
+    assert digest("{builtin: {nodes: 2}}") != digest("builtin")  # sums over processes are rounded in another order

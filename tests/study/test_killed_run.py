@@ -13,6 +13,7 @@ import pytest
 
 from tests.study.tiny_study import make_fork_point
 
+pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys

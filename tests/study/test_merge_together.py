@@ -1,17 +1,19 @@
 """The same soup, byte by byte, whoever makes it."""
 
+import contextlib
 import os
-import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.checkpoints import write_checkpoint
+from tests.engine import shard_faults
 from tests.ray_cluster import ray_for_tests
 from trajsoup.engine import shards
 from trajsoup.engine.executor import LocalExecutor
-from trajsoup.errors import CheckpointError, NonfiniteError
+from trajsoup.errors import CheckpointError, ExecutorError, NonfiniteError
 from trajsoup.store.digest import sha256_file
 from trajsoup.study.merge import explicit_row, make_soup, plan_row
 from trajsoup.study.verify import verify_soup
@@ -83,32 +85,86 @@ def test_a_checkpoint_deleted_while_in_use_is_named(executor, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def die_then_run(task):
-    """Die half-way through the first attempt at the second file."""
-    mark = Path(str(task.folder)).parent / "died"
-    if "00002" in task.layout.files[0].name and not mark.exists():
-        mark.touch()
-        (task.folder / f".{task.layout.files[0].name}.half").write_bytes(b"half")
-        os.kill(os.getpid(), signal.SIGKILL)
-    return shards.run_shard(task)
-
-
-def test_a_worker_killed_during_a_blend_changes_no_byte(executor, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("fault", "seconds"),
+    [
+        (shard_faults.killed, None),
+        (shard_faults.hung, 10),
+        (shard_faults.out_of_memory, None),
+        (shard_faults.disk_full, None),
+    ],
+    ids=["killed", "hung", "out of memory", "disk full"],
+)
+def test_a_worker_that_meets_a_fault_changes_no_byte(executor, tmp_path, monkeypatch, fault, seconds):
     plan = plan_of(tmp_path)
-    make_soup(plan, tmp_path / "alone", digest=False)
-    folder = tmp_path / "work"
+    make_soup(plan, tmp_path / "alone")
+    map_tasks, tries = executor.map, []
+
+    def map_faulty(function, tasks, **options):
+        tries.append(function)
+        faulty = fault if function is shards.run_shard else function
+        return map_tasks(faulty, tasks, **{**options, "timeout_seconds": seconds})
+
+    monkeypatch.setattr(executor, "map", map_faulty)
+    make_soup(plan, tmp_path / "together", executor=executor)
+    assert shards.run_shard in tries
+    assert (tmp_path / "struck").exists()
+    assert everything(tmp_path / "together") == everything(tmp_path / "alone")
+
+
+def test_a_disk_that_fills_up_leaves_nothing_that_loads_and_room_mends_it(executor, tmp_path, monkeypatch):
+    plan = plan_of(tmp_path)
+    make_soup(plan, tmp_path / "alone")
+    disk = tmp_path / "disk"
+    map_tasks = executor.map
+
+    def map_while_another_fills_the_disk(function, tasks, **options):
+        first = map_tasks(function, tasks[:1], **options)
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(1 << 12))
+        return first + map_tasks(function, tasks[1:], **options)
+
+    with small_disk(disk, kilobytes=1000):
+        with monkeypatch.context() as patch:
+            patch.setattr(executor, "map", map_while_another_fills_the_disk)
+            with pytest.raises(ExecutorError, match="No space left on device"):
+                make_soup(plan, disk / "soup", executor=executor)
+        assert [p.name for p in disk.rglob("*")] == ["filler"]
+        (disk / "filler").unlink()
+        make_soup(plan, disk / "soup", executor=executor)
+        assert everything(disk / "soup") == everything(tmp_path / "alone")
+
+
+@contextlib.contextmanager
+def small_disk(folder, *, kilobytes):
     folder.mkdir()
-    tasks = shards.shard_tasks(
-        dict(sorted(plan.checkpoints.items())),
-        plan.row,
-        folder,
-        layout=plan.layout,
-        exact_from=None,
-        digest=True,
-        stretch_bytes=shards.STRETCH_BYTES,
-        options=shards.Options(),
-    )
-    executor.map(die_then_run, tasks)
-    assert (tmp_path / "died").exists()
-    for file in plan.layout.files:
-        assert sha256_file(folder / file.name) == sha256_file(tmp_path / "alone" / file.name)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
+        pytest.skip("needs root and mount for a small disk")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_checkpoint_deleted_during_the_blend_is_named_and_its_return_mends_it(executor, tmp_path, monkeypatch):
+    plan = plan_of(tmp_path)
+    make_soup(plan, tmp_path / "alone")
+    map_tasks = executor.map
+
+    def map_deleting(function, tasks, **options):
+        if function is not shards.run_shard:
+            return map_tasks(function, tasks, **options)
+        first = map_tasks(function, tasks[:1], **options)
+        (tmp_path / "c2").rename(tmp_path / "away")
+        return first + map_tasks(function, tasks[1:], **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "map", map_deleting)
+        with pytest.raises(CheckpointError, match="c2"):
+            make_soup(plan, tmp_path / "out", executor=executor)
+    assert [p.name for p in tmp_path.iterdir() if "out" in p.name] == []
+    (tmp_path / "away").rename(tmp_path / "c2")
+    make_soup(plan, tmp_path / "out", executor=executor)
+    assert everything(tmp_path / "out") == everything(tmp_path / "alone")

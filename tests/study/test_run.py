@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 
 import pytest
@@ -282,12 +283,13 @@ def test_a_changed_evaluation_trains_nothing_again(ran, tmp_path, fork_point):
 
 
 def test_two_runs_of_one_study_at_once_are_refused(ran):
-    import fcntl
+    from trajsoup.store.lock import holding
 
-    with (ran.setup.output / ".run.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StudyError, match="another process"):
-            run_study(ran.setup)
+    with (
+        holding(ran.setup.output / ".run.lock"),
+        pytest.raises(StudyError, match=rf"is being run by process {os.getpid()} on .*: wait for it"),
+    ):
+        run_study(ran.setup)
 
 
 def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):

@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import json
+import os
 import sys
 import textwrap
 import threading
@@ -15,6 +15,7 @@ import pytest
 
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
 from trajsoup.errors import CorpusError, RecipeError, StudyError, TrainError
+from trajsoup.store.lock import holding
 from trajsoup.study.branch_commands import command_process
 from trajsoup.study.data import load_data
 from trajsoup.study.file import load_study
@@ -151,11 +152,11 @@ def wait_until_gone(pid):
 def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point, monkeypatch):
     monkeypatch.setattr("trajsoup.study.train.LOCK_SECONDS", 0)
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
-    (tmp_path / "branches" / "EXP1").mkdir(parents=True)
-    with (tmp_path / "branches" / "EXP1" / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(TrainError, match="'EXP1' is being trained by another process"):
-            train_study(study, cache=tmp_path / "cache")
+    with (
+        holding(tmp_path / "branches" / "EXP1" / ".lock"),
+        pytest.raises(TrainError, match=rf"'EXP1' is being trained by process {os.getpid()} on "),
+    ):
+        train_study(study, cache=tmp_path / "cache")
 
 
 def test_a_branch_stays_held_by_its_process_when_the_study_is_killed(tmp_path, fork_point, monkeypatch):

@@ -27,6 +27,26 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 ATTEMPTS = 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+TASK_SECONDS = 6 * 3600.0  # of a task that reads or scores: none takes so long, so one that does has hung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What one task asks for on each of its nodes."""
+
+    cpus: float = 1
+    gpus: float = 0
+    nodes: int = 1  # more than one: a gang, with a member on each of so many nodes at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One member of a gang, and where all of them meet."""
+
+    rank: int = 0
+    nodes: int = 1
+    address: str = "127.0.0.1"  # of rank 0
+    port: int | None = None  # free on the machine of rank 0; None: nobody else is to be met
 
 
 class Executor(Protocol):
@@ -34,14 +54,18 @@ class Executor(Protocol):
 
     def map(
         self,
-        function: Callable[[Item], Result],
+        function: Callable[..., Result],
         items: Sequence[Item],
         *,
         attempts: int = ATTEMPTS,
         timeout_seconds: float | None = None,
+        needs: Needs | None = None,
         progress: Callable[[int, Result], None] = lambda number, result: None,
     ) -> list[Result]:
-        """Return the results in the order of `items`. `progress` hears of each as it comes, with its item's number."""
+        """Return the results in the order of `items`. `progress` hears of each as it comes, with its item's number.
+
+        A task that needs several nodes is called as `function(item, member)` on each; rank 0 gives the result.
+        """
         ...
 
 
@@ -70,14 +94,17 @@ class LocalExecutor:
 
     def map(
         self,
-        function: Callable[[Item], Result],
+        function: Callable[..., Result],
         items: Sequence[Item],
         *,
         attempts: int = ATTEMPTS,
         timeout_seconds: float | None = None,
+        needs: Needs | None = None,
         progress: Callable[[int, Result], None] = lambda number, result: None,
     ) -> list[Result]:
-        """See `Executor.map`."""
+        """See `Executor.map`. CPUs are not counted: there are as many tasks at once as workers."""
+        if needs is not None and needs.nodes > 1:
+            raise ExecutorError(f"a task needs {needs.nodes} nodes, and this machine is one: use a Ray cluster")
         tally = Tally(items, attempts=attempts, progress=progress)
         try:
             while not tally.done:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trajsoup.engine import gram
 from trajsoup.engine.cells import Cells
-from trajsoup.engine.executor import Executor
+from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.layout import Layout, Span
 from trajsoup.engine.workers import Options
@@ -69,7 +69,12 @@ def share_stretches(
         )
         for parts in _ranges(float_spans(layout, checkpoints), size)
     ]
-    results = executor.map(run_range, tasks, progress=lambda number, result: progress(tasks[number].read_bytes))
+    results = executor.map(
+        run_range,
+        tasks,
+        timeout_seconds=TASK_SECONDS,
+        progress=lambda number, result: progress(tasks[number].read_bytes),
+    )
     sums: Sums = {}
     bad: Bad = set()
     for mine, wrong in results:

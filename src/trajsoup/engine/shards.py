@@ -9,6 +9,7 @@ and renames it, or fills its stretch of a file in place: run twice, it leaves th
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import tempfile
 import uuid
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
-from trajsoup.engine.executor import Executor
+from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.layout import Layout, Span, blocks, spans
 from trajsoup.engine.object_sink import ObjectSink
 from trajsoup.engine.sinks import FileSink
@@ -66,7 +67,7 @@ def blend_shards(
     exact_from: str | None = None,
     digest: bool = True,
     stretch_bytes: int = STRETCH_BYTES,
-    timeout_seconds: float | None = None,
+    timeout_seconds: float = TASK_SECONDS,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
@@ -94,12 +95,14 @@ def blend_shards(
     results = executor.map(
         run_shard, tasks, timeout_seconds=timeout_seconds, progress=lambda number, result: progress(result.read_bytes)
     )
+    _remove_strays(folder, layout)
     for file in layout.files:
         if file.name in in_stretches:
             _write_lead(Path(str(folder)) / file.name, file.lead)
     files = {t.layout.files[0].name: r.output for t, r in zip(tasks, results, strict=True) if r.output is not None}
     if digest and in_stretches:
-        hashed = executor.map(sha256_file, [Path(str(folder)) / name for name in in_stretches])
+        paths = [Path(str(folder)) / name for name in in_stretches]
+        hashed = executor.map(sha256_file, paths, timeout_seconds=timeout_seconds)
         files |= dict(zip(in_stretches, hashed, strict=True))
     known = {place: value for result in results for place, value in (result.ingredients or {}).items()}
     hashes: dict[str, tuple[str, ...]] = {}
@@ -248,6 +251,14 @@ def _discarding(upload: Upload):  # noqa: ANN202
     except BaseException:
         upload.discard()
         raise
+
+
+def _remove_strays(folder: Place, layout: Layout) -> None:
+    """Workers that were killed leave what they had written, under names of their own."""
+    if isinstance(folder, Path):
+        for file in layout.files:
+            for stray in folder.glob(f".{glob.escape(file.name)}.*"):
+                stray.unlink(missing_ok=True)
 
 
 def _allocate(path: Path, nbytes: int) -> None:

@@ -91,12 +91,16 @@ def save_state(
 
 
 def load_state(
-    placed: Placed, optimizers: list[Optimizer], *, folder: Path, accelerator: Accelerator
+    placed: Placed, optimizers: list[Optimizer], *, folder: Path, first_step: int, accelerator: Accelerator
 ) -> tuple[int, int]:
-    """Restore the last full state; return its step and tokens, or (0, 0) for a branch that starts."""
+    """Restore the last full state; return its step and tokens, or (0, 0) for a branch that starts.
+
+    A kill between the first checkpoint, at `first_step`, and its state leaves that checkpoint alone: the branch starts
+    again and comes to the same one.
+    """
     states = _states(folder)
     if not states:
-        if any(folder.glob("checkpoint-*")):
+        if any(path.name != f"checkpoint-{first_step}" for path in folder.glob("checkpoint-*")):
             raise TrainError(
                 f"{folder} holds checkpoints but no state to resume from: move the folder away and train the branch again"
             )

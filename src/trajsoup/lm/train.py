@@ -11,6 +11,7 @@ branch goes on bit for bit as if it had never been killed.
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass
 
@@ -62,7 +63,8 @@ def train_branch(job: BranchJob) -> Trained:
         seed=job.recipe.seed,
         sequence_length=job.sequence_length,
     )
-    step, tokens = load_state(placed, optimizers, folder=job.folder, accelerator=accelerator)
+    first_step = job.checkpoint_every // job.step_tokens
+    step, tokens = load_state(placed, optimizers, folder=job.folder, first_step=first_step, accelerator=accelerator)
     if accelerator.is_main_process:
         rewind_metrics(job.folder, tokens=tokens)
     warmup_tokens = job.recipe.warmup.length(job.horizon)
@@ -139,11 +141,18 @@ def _state_is_due(accelerator: Accelerator, *, last: float | None, now: float) -
 
 
 def _accelerator(job: BranchJob) -> Accelerator:
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     accelerator = Accelerator(
+        cpu=world > 1 and not torch.accelerator.is_available(),  # unasked, it takes each of several for the only one
         mixed_precision="bf16" if job.precision is Precision.BF16 else "no",
         log_with=list(job.report_to) or None,
         project_dir=job.folder,
     )
+    if accelerator.num_processes != world:
+        raise TrainError(
+            f"branch {job.branch!r} was started as {world} processes, and {accelerator.num_processes} of them found each "
+            "other: check the launcher"
+        )
     if job.report_to:
         named = {
             "wandb": {"name": job.branch, "dir": str(job.folder)},

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trajsoup.engine.executor import Needs
 from trajsoup.errors import TrainError
 from trajsoup.store.publish import write_atomic
 from trajsoup.study.outcomes import Outcome, finished_outcome
 from trajsoup.study.plan import Plan
+from trajsoup.study.trainer_section import TrainWith
 
 if TYPE_CHECKING:
     from trajsoup.lm.job import BranchJob
 
 COMMAND_RECORD = "command.json"
+MODULE = "trajsoup.lm.branch_process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,19 @@ class BranchProcess:
     builtin: bool
     threads: int = 1
     environment: tuple[tuple[str, str], ...] = ()
+    needs: Needs = field(default_factory=Needs)
+    stalled_after: float | None = None  # seconds without a sign of life
     finished: Outcome | None = None  # set where nothing is left to do
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one process of our own, which ends with its starter."""
+        return self.builtin and self.words[0] == sys.executable and self.words[2] == MODULE
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever trains the branch."""
+        return self.folder / ".lock"
 
     @property
     def log(self) -> Path:
@@ -41,19 +56,23 @@ class BranchProcess:
         return self.folder / "train.log"
 
 
-def builtin_process(job: BranchJob, *, launcher: str | None, threads: int) -> BranchProcess:
+def builtin_process(job: BranchJob, *, trainer: TrainWith, threads: int) -> BranchProcess:
     """The builtin trainer on one job. Writes branch.json; refuses to resume another recipe."""
     job = replace(job, threads=threads).write()
-    start = shlex.split(launcher) if launcher else [sys.executable]
+    start = shlex.split(trainer.launcher) if trainer.launcher else [sys.executable]
+    if trainer.launcher is None and (trainer.processes > 1 or trainer.nodes > 1):
+        start += ["-m", "torch.distributed.run", f"--nproc-per-node={trainer.processes}"]
     return BranchProcess(
         branch=job.branch,
-        words=(*start, "-m", "trajsoup.lm.branch_process", str(job.folder / "branch.json")),
+        words=(*start, "-m", MODULE, str(job.folder / "branch.json")),
         folder=job.folder,
         horizon=job.horizon,
         checkpoint_every=job.checkpoint_every,
         step_tokens=job.step_tokens,
         builtin=True,
         threads=job.threads or threads,
+        needs=trainer.needs,
+        stalled_after=trainer.stalled_after,
         finished=finished_outcome(job.branch, job.folder, horizon=job.horizon),
     )
 
@@ -90,6 +109,8 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
         builtin=False,
         threads=threads,
         environment=trainer.environment,
+        needs=trainer.needs,
+        stalled_after=trainer.stalled_after,
         finished=finished_outcome(branch, folder, horizon=plan.positions.horizon),
     )
 

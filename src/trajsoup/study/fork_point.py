@@ -5,18 +5,18 @@ config + seed -> fresh weights -> a branch job on the pretraining documents -> i
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import json
+import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import StudyError
 from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
+from trajsoup.store.lock import holding
 from trajsoup.study.file import Study
 from trajsoup.study.pretrain_section import Pretrain
 
@@ -62,8 +62,8 @@ def ensure_fork_point(
     out = cache / f"fork-point-{key}"
     if out.is_dir():
         return out
-    with _alone(cache / f".fork-point-{key}.lock"):
-        if not out.is_dir():  # another study may have made it meanwhile
+    with holding(cache / f".pretraining-{key}.lock", patience_seconds=math.inf):  # another study may need the same one
+        if not out.is_dir():
             fresh = functools.partial(new_model, config, seed=pretrain.seed)
             job = _job(study, pretrain, corpus, fresh=fresh, work=cache / f"pretraining-{key}", length=sequence_length)
             run(job)
@@ -100,12 +100,3 @@ def _every(pretrain: Pretrain, length: int) -> int:
     """Tokens between two states: whole steps, about a fifth of all."""
     step_tokens = pretrain.recipe.global_batch * length
     return max(round(pretrain.tokens / step_tokens / PIECES), 1) * step_tokens
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other study makes the same fork point, and keep others waiting."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

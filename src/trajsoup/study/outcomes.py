@@ -124,6 +124,11 @@ def finished_outcome(branch: str, folder: Path, *, horizon: int) -> Outcome | No
     )
 
 
+def recorded(folder: Path) -> bool:
+    """Whether the builtin trainer has written down how the branch ended."""
+    return bool(_read(folder / OUTCOME))
+
+
 def _failed(process: BranchProcess, code: int) -> Outcome:
     how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     tail = _tail(process.log)

@@ -8,7 +8,6 @@ On runs that exist already it starts after training. With several seeds everythi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.soup import Row
 from trajsoup.engine.executor import Executor
-from trajsoup.errors import StudyError
+from trajsoup.errors import HeldError, StudyError
+from trajsoup.store.lock import holding
 from trajsoup.study.answer import SOUP, answer_stage, seeds_stage
 from trajsoup.study.data import cache_folder
 from trajsoup.study.evaluation_section import Sweep
@@ -153,10 +153,9 @@ def _of_sweeps(bench: Workbench) -> list[Row]:
 @contextlib.contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
     """Hold the study, so that two runs never write its records at once."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".run.lock").open("w") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StudyError(f"{folder} is being run by another process: wait for it, or stop it first") from error
+            stack.enter_context(holding(folder / ".run.lock"))
+        except HeldError as error:
+            raise StudyError(f"{folder} is being run by {error}: wait for it, or stop it first") from error
         yield

@@ -6,14 +6,14 @@ The records are named by content, so it does not matter who wrote one, or whethe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
-from trajsoup.engine.executor import Executor
+from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.store.checkpoint import open_checkpoint
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def share_scores(
     records: Path,
     settings: ScoreSettings,
     executor: Executor,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Have every row scored by some machine. Reading the records afterwards is the caller's part."""
     light = dataclasses.replace(corpus, train=corpus.validation)  # training documents need not travel
@@ -58,7 +59,14 @@ def share_scores(
         )
         for i in range(0, len(rows), ROWS_EACH)
     ]
-    executor.map(score_some, tasks)
+    done = 0
+
+    def count(number: int, scored: int) -> None:
+        nonlocal done
+        done += scored
+        progress(done, len(rows))
+
+    executor.map(score_some, tasks, timeout_seconds=TASK_SECONDS, progress=count)
 
 
 def score_some(task: ScoreTask) -> int:

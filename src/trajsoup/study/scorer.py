@@ -45,7 +45,14 @@ class Scorer:
     executor: Executor | None = None  # None: this process scores
 
     def _share(
-        self, rows: Sequence[Row], *, split: Split, corpus: Corpus, records: Path, settings: ScoreSettings
+        self,
+        rows: Sequence[Row],
+        *,
+        split: Split,
+        corpus: Corpus,
+        records: Path,
+        settings: ScoreSettings,
+        what: str,
     ) -> None:
         if self.executor is None or len(rows) < 2:
             return
@@ -60,13 +67,16 @@ class Scorer:
             records=records.absolute(),
             settings=settings,
             executor=self.executor,
+            progress=lambda done, total: self.progress(what, done, total),
         )
 
     def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
         """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
         from trajsoup.study.score import score_validation
 
-        self._share(rows, split=Split.VALIDATION, corpus=self.corpus, records=self.folder, settings=self.settings)
+        self._share(
+            rows, split=Split.VALIDATION, corpus=self.corpus, records=self.folder, settings=self.settings, what=what
+        )
         return score_validation(
             rows,
             checkpoints=self.checkpoints,
@@ -82,7 +92,9 @@ class Scorer:
         """Score chosen rows on test documents."""
         from trajsoup.study.score import score_test
 
-        self._share(rows, split=Split.TEST, corpus=self.corpus, records=self.folder, settings=self.settings)
+        self._share(
+            rows, split=Split.TEST, corpus=self.corpus, records=self.folder, settings=self.settings, what="test"
+        )
         return score_test(
             rows,
             checkpoints=self.checkpoints,
@@ -101,7 +113,9 @@ class Scorer:
 
         there = dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens))
         settings = dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None)
-        self._share(rows, split=Split.VALIDATION, corpus=there, records=self.folder / "probe", settings=settings)
+        self._share(
+            rows, split=Split.VALIDATION, corpus=there, records=self.folder / "probe", settings=settings, what="probe"
+        )
         return score_validation(
             rows,
             checkpoints=self.checkpoints,

@@ -28,6 +28,7 @@ from trajsoup.study.evaluation_section import (
 )
 from trajsoup.study.file import Study, load_study, parse_corpus
 from trajsoup.study.record_files import digest_of
+from trajsoup.study.trainer_section import SHAPES_RESULTS
 from trajsoup.study.yaml_file import load_yaml
 
 VERSION = 2  # raise it when the same study would give other records
@@ -155,7 +156,8 @@ def _plain(value: Any, base: Path) -> Any:
         size = value.stat().st_size if value.is_file() else None
         return [os.path.relpath(value, base), size]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name), base) for f in dataclasses.fields(value)}
+        found = {f.name: (getattr(value, f.name), f.metadata.get(SHAPES_RESULTS)) for f in dataclasses.fields(value)}
+        return {name: _plain(item, base) for name, (item, shapes) in found.items() if shapes is None or shapes(item)}
     if isinstance(value, Mapping):
         return {str(key): _plain(item, base) for key, item in value.items()}
     if isinstance(value, list | tuple):

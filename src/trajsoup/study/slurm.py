@@ -7,14 +7,16 @@ The commands are those a person would type; every one of them goes on where it w
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
 from trajsoup.study.setup import Setup
+from trajsoup.study.trainer_section import TrainWith
 
 FOLDER = "slurm"
 
@@ -25,15 +27,28 @@ class Resources:
 
     cpus: int = 1
     gpus: int = 0
+    nodes: int = 1
     hours: int = 24
+
+
+def resources_of(trainer: TrainWith) -> Resources:
+    """What the study declares for a branch."""
+    needs = trainer.needs
+    return Resources(cpus=math.ceil(needs.cpus), gpus=math.ceil(needs.gpus), nodes=needs.nodes)
 
 
 def write_scripts(setup: Setup, *, resources: Resources | None = None) -> Path:
     """Write the scripts into <study>/slurm and return that folder."""
     if setup.study is None:
         raise StudyError(f"{setup.path} lists runs that exist: nothing is left to train; use `trajsoup run` itself")
+    trainer = setup.study.trainer
+    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+        raise StudyError(
+            f"{setup.path}: a branch takes {trainer.nodes} nodes, and a job starts on the first of them: give a launcher "
+            "that reaches all, such as `srun torchrun --nnodes ... --rdzv-endpoint ...`"
+        )
     folder = (setup.output / FOLDER).absolute()
-    for name, text in scripts(setup, folder=folder, resources=resources or Resources()).items():
+    for name, text in scripts(setup, folder=folder, resources=resources or resources_of(trainer)).items():
         write_atomic(folder / name, text)
     return folder
 
@@ -44,7 +59,8 @@ def scripts(setup: Setup, *, folder: Path, resources: Resources) -> dict[str, st
     names = list(setup.study.recipes)
     study = shlex.quote(str(setup.path.absolute()))
     command = f"{shlex.quote(sys.executable)} -m trajsoup"
-    small = Resources(cpus=resources.cpus, gpus=0, hours=resources.hours)
+    small = Resources(cpus=resources.cpus, hours=resources.hours)
+    one = replace(resources, nodes=1)
     array = [
         f"branches=({' '.join(map(shlex.quote, names))})",
         f'exec {command} train {study} --jobs 1 --branch "${{branches[$SLURM_ARRAY_TASK_ID]}}"',
@@ -52,7 +68,7 @@ def scripts(setup: Setup, *, folder: Path, resources: Resources) -> dict[str, st
     return {
         "prepare.sbatch": _script("prepare", folder, small, [f"exec {command} train {study} --fork-point-only"]),
         "branches.sbatch": _script("branch", folder, resources, array, array=f"0-{len(names) - 1}"),
-        "finish.sbatch": _script("finish", folder, resources, [f"exec {command} run {study}"]),
+        "finish.sbatch": _script("finish", folder, one, [f"exec {command} run {study}"]),
         "submit.sh": "\n".join(
             [
                 "#!/bin/sh",
@@ -78,7 +94,8 @@ def _script(name: str, folder: Path, resources: Resources, commands: list[str], 
         "--requeue",  # a job whose node fails starts again, and goes on from its last state
         f"--cpus-per-task={resources.cpus}",
         f"--time={resources.hours}:00:00",
-        *([f"--gpus={resources.gpus}"] if resources.gpus else []),
+        *([f"--nodes={resources.nodes}", "--ntasks-per-node=1"] if resources.nodes > 1 else []),
+        *([f"--gpus-per-node={resources.gpus}"] if resources.gpus else []),
         *([f"--array={array}"] if array else []),
     ]
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "set -euo pipefail", *commands, ""])

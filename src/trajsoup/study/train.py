@@ -9,10 +9,11 @@ metrics.jsonl that every trainer leaves. What is finished is skipped, what was k
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,14 +24,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.threads import threads_for
-from trajsoup.engine.executor import Executor
-from trajsoup.errors import TrainError
+from trajsoup.engine.executor import Executor, Member
+from trajsoup.errors import HeldError, TrainError
+from trajsoup.store.lock import holding
+from trajsoup.study import tether
 from trajsoup.study.branch_commands import BranchProcess, builtin_process, command_process
 from trajsoup.study.data import cache_folder, load_data
 from trajsoup.study.file import Study
 from trajsoup.study.fork_point import ensure_fork_point
-from trajsoup.study.outcomes import Outcome, Progress, Status, outcome_of, progress_of
+from trajsoup.study.life_signs import LifeSigns
+from trajsoup.study.outcomes import Outcome, Progress, Status, progress_of
 from trajsoup.study.plan import Plan, plan_study, require_room
+from trajsoup.study.trainer_section import TrainWith
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -93,28 +98,34 @@ def train_study(
 
     def pretrain(job: BranchJob) -> None:
         # One thread: then the fork point's last bits depend on no machine.
-        process = builtin_process(job, launcher=None, threads=1)
+        process = builtin_process(job, trainer=TrainWith(), threads=1)
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    share = max(cores // max(min(jobs, len(wanted)), 1), 1)
+    share = _share(study.trainer, cores=cores, jobs=min(jobs, len(wanted)))
     if study.trainer.is_builtin:
         cost = plan.model.flops_per_token
         processes = {
             name: builtin_process(
-                job,
-                launcher=study.trainer.launcher,
-                threads=threads_for(pass_flops=cost * job.pass_tokens, share=share),
+                job, trainer=study.trainer, threads=threads_for(pass_flops=cost * job.pass_tokens, share=share)
             )
             for name, job in _jobs(plan, corpus, fork_point, wanted).items()
         }
     else:
         processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
     if executor is not None:
-        outcomes = _run_on(executor, processes, environment=environment, report=report)
+        from trajsoup.study.branch_tasks import run_branches
+
+        outcomes = run_branches(
+            processes,
+            environment=environment,
+            executor=executor,
+            report=lambda progress: report(Stage.BRANCHES, progress),
+        )
     else:
+        _require_one_node(study)
         outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
     return TrainedStudy(plan=plan, fork_point=fork_point, outcomes=outcomes)
 
@@ -176,6 +187,22 @@ def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[
     }
 
 
+def _share(trainer: TrainWith, *, cores: int, jobs: int) -> int:
+    """Threads that each process may have: its share of what is declared, or else of this machine."""
+    if trainer.cpus is not None:
+        return max(int(trainer.cpus) // trainer.processes, 1)
+    return max(cores // max(jobs, 1) // trainer.processes, 1)
+
+
+def _require_one_node(study: Study) -> None:
+    trainer = study.trainer
+    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+        raise TrainError(
+            f"{study.path}: a branch takes {trainer.nodes} nodes, and this machine is one: use --engine ray, or a launcher "
+            "that reaches them, such as `srun torchrun ...`"
+        )
+
+
 def _isa_environment(cache: Path) -> dict[str, str]:
     from trajsoup.lm.cpu_isa import isa_environment
 
@@ -192,7 +219,7 @@ def _run(
 ) -> tuple[Outcome, ...]:
     """Run the processes, at most `jobs` together, in order. An interrupt stops them all; what they saved stays."""
     waiting = [p for p in processes.values() if p.finished is None]
-    running: list[tuple[BranchProcess, subprocess.Popen[bytes]]] = []
+    running: list[tuple[BranchProcess, subprocess.Popen[bytes], LifeSigns]] = []
     outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
     with contextlib.ExitStack() as stack:
         locks = {process.branch: stack.enter_context(only_one(process)) for process in waiting}
@@ -200,40 +227,34 @@ def _run(
             while waiting or running:
                 while waiting and len(running) < jobs:
                     process = waiting.pop(0)
-                    running.append((process, start_branch(process, environment, lock=locks[process.branch])))
-                report(stage, [progress_of(p, running=any(p is r for r, _ in running)) for p in processes.values()])
-                for pair in list(running):
-                    if pair[1].poll() is not None:
-                        running.remove(pair)
-                        outcomes[pair[0].branch] = outcome_of(pair[0], code=pair[1].returncode)
+                    handle = start_branch(process, environment, lock=locks[process.branch])
+                    running.append((process, handle, LifeSigns(process)))
+                report(stage, [progress_of(p, running=any(p is r[0] for r in running)) for p in processes.values()])
+                for one in list(running):
+                    process, handle, signs = one
+                    if signs.stalled():
+                        end_branch(handle)
+                    if handle.poll() is not None:
+                        running.remove(one)
+                        outcomes[process.branch] = signs.outcome(code=handle.returncode)
                 time.sleep(POLL_SECONDS)
             report(stage, [progress_of(p, running=False) for p in processes.values()])
         finally:
-            stop_branches([handle for _, handle in running])
+            stop_branches([handle for _, handle, _ in running])
     return tuple(outcomes[name] for name in processes)
 
 
-def _run_on(
-    executor: Executor, processes: Mapping[str, BranchProcess], *, environment: Mapping[str, str], report: OnProgress
-) -> tuple[Outcome, ...]:
-    from trajsoup.study.branch_tasks import run_branches
-
-    with contextlib.ExitStack() as locks:
-        for process in processes.values():
-            if process.finished is None:
-                locks.enter_context(only_one(process))
-        report(Stage.BRANCHES, [progress_of(p, running=p.finished is None) for p in processes.values()])
-        outcomes = run_branches(processes, environment=environment, executor=executor)
-        report(Stage.BRANCHES, [progress_of(p, running=False) for p in processes.values()])
-        return outcomes
-
-
 def start_branch(
-    process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None
+    process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None, member: Member | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a branch in a session of its own, its output in its log. It holds the open file `lock` as long as it lives."""
+    """Start a branch, or one node's part of it, in a session of its own, its output in its log.
+
+    It holds the open file `lock` as long as it lives.
+    """
+    member = member or Member()
     process.folder.mkdir(parents=True, exist_ok=True)
-    (process.folder / "outcome.json").unlink(missing_ok=True)
+    if member.rank == 0:
+        (process.folder / "outcome.json").unlink(missing_ok=True)
     full = {
         # threads that wait asleep: those that spin make a busy machine several times slower
         "OMP_WAIT_POLICY": "passive",
@@ -243,26 +264,46 @@ def start_branch(
         # ours only for ours: a command of somebody else's environment must not find our packages
         **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
         **environment,
+        **({} if process.single else _meeting(member)),
         "OMP_NUM_THREADS": str(process.threads),
         "MKL_NUM_THREADS": str(process.threads),
         **dict(process.environment),
     }
+    if shutil.which(process.words[0], path=full.get("PATH")) is None:
+        raise TrainError(
+            f"branch {process.branch!r}: cannot start {process.words[0]!r}: there is no such program: check the command"
+        )
+    words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
     with process.log.open("ab") as log:
-        try:
-            # a session of its own, so that an interrupt reaches it from here alone, together with its children
-            return subprocess.Popen(
-                process.words,
-                env=full,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=() if lock is None else (lock,),
-            )
-        except OSError as error:
-            raise TrainError(
-                f"branch {process.branch!r}: cannot start {process.words[0]!r}: {error.strerror}: check the command"
-            ) from error
+        # a session of its own, so that an interrupt reaches it from here alone, together with its children
+        return subprocess.Popen(
+            words,
+            env=full,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+
+
+def _meeting(member: Member) -> dict[str, str]:
+    """Where the processes of a branch meet, under the names that torchrun and other launchers read."""
+    port = member.port
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    values = {"NNODES": member.nodes, "NODE_RANK": member.rank, "MASTER_ADDR": member.address, "MASTER_PORT": port}
+    found = {f"{prefix}{name}": str(value) for name, value in values.items() for prefix in ("", "PET_")}
+    return found | ({"GLOO_SOCKET_IFNAME": "lo"} if member.address == "127.0.0.1" else {})
+
+
+def end_branch(handle: subprocess.Popen[bytes]) -> None:
+    """End a process that hangs, and its children: it would not hear a request."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(handle.pid, signal.SIGKILL)
+    handle.wait()
 
 
 def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -281,17 +322,11 @@ def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
 @contextlib.contextmanager
 def only_one(process: BranchProcess) -> Iterator[int]:
     """Hold the branch, so that two trainings never write into one folder. Yields what the branch's process inherits."""
-    process.folder.mkdir(parents=True, exist_ok=True)
-    last_try = time.monotonic() + LOCK_SECONDS
-    with (process.folder / ".lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= last_try:
-                    raise TrainError(
-                        f"branch {process.branch!r} is being trained by another process: wait for it, or stop it first"
-                    ) from error
-                time.sleep(POLL_SECONDS)
-        yield lock.fileno()
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(holding(process.lock, patience_seconds=LOCK_SECONDS))
+        except HeldError as error:
+            raise TrainError(
+                f"branch {process.branch!r} is being trained by {error}: wait for it, or stop it first"
+            ) from error
+        yield lock
