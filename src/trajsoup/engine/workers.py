@@ -32,6 +32,7 @@ WARM_BLOCK_BYTES = 512 << 10
 DIRECT_WORKERS = 4  # requests in flight that keep a disk busy; more only take the cores from each other
 REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
+REMOTE_BUFFER_BYTES = 256 << 20
 REMOTE_REQUESTS = 64  # at most, all workers together
 
 
@@ -43,7 +44,7 @@ class Options:
     direct: bool | None = None  # read past the page cache; None: if the files are not cached
     accelerate: bool | None = None  # use numba; None: if it is installed
     block_bytes: int | None = None
-    buffer_bytes: int = BUFFER_BYTES
+    buffer_bytes: int | None = None  # None: a fixed budget, larger where ranges travel through a network
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class Workers:
         self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
         if self.remote:
             self.count = options.workers or max(REMOTE_WORKERS, cores)
-        share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
+        budget = options.buffer_bytes or (REMOTE_BUFFER_BYTES if self.remote else BUFFER_BYTES)
+        share = budget // self.count // (len(checkpoints) + outputs)
         usual = REMOTE_BLOCK_BYTES if self.remote else DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES
         wanted = min(options.block_bytes or usual, share)
         self.block_bytes = max(wanted - wanted % grain, grain)
