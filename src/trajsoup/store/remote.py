@@ -22,7 +22,7 @@ from typing import Any
 
 from trajsoup.errors import StoreError
 from trajsoup.store.retry import ShortAnswerError, retrying
-from trajsoup.store.s3_ranges import range_client, read_chunks
+from trajsoup.store.s3_ranges import range_reader
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SECRET = re.compile(r"://[^/]*:[^/]*@|[?&][^=]*(signature|token|secret|password|sig)=", re.IGNORECASE)
@@ -147,16 +147,13 @@ class RemotePath:
 
     def read_into(self, view: memoryview, *, start: int) -> None:
         """Fill `view` with the bytes from `start` on."""
-        client = range_client(self.filesystem)
-        if client is None:
+        reader = range_reader(self.filesystem)
+        if reader is None:
             view[:] = self.read_range(start, start + len(view))
             return
 
         def ask() -> None:
-            done = 0
-            for chunk in read_chunks(client, self.filesystem, self.key, start=start, end=start + len(view)):
-                view[done : done + len(chunk)] = chunk
-                done += len(chunk)
+            done = reader.read_into(view, self.key, start=start)
             if done != len(view):
                 raise ShortAnswerError(f"asked for {len(view):,} bytes at {start:,}, got {done:,}")
 
@@ -255,8 +252,8 @@ def place(text: Place | str) -> Place:
         return Path(text.removeprefix("file://"))
     if is_url(text) and _SECRET.search(text):
         raise StoreError(
-            f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out, and "
-            "give credentials as the store's own tools read them"
+            f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out "
+            "and give credentials as the store's own tools read them"
         )
     return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
 
