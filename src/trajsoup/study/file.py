@@ -16,6 +16,7 @@ from typing import Any
 from trajsoup.core.budget import Setting
 from trajsoup.core.quantity import parse_number, parse_tokens
 from trajsoup.core.recipe import Recipe, require_distinct
+from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
 from trajsoup.study.evaluation_section import (
     EVALUATE_FIELDS,
@@ -29,6 +30,7 @@ from trajsoup.study.evaluation_section import (
     parse_sweeps,
 )
 from trajsoup.study.recipe_section import RECIPE_FIELDS, parse_recipe
+from trajsoup.study.retention_section import RETENTION_FIELDS, parse_retention
 from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
@@ -48,6 +50,7 @@ FIELDS = {
     "evaluate": "How models are scored, chosen and compared by `trajsoup run`; see below.",
     "sweeps": "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below. Default: none.",
     "sft": "Fine-tunes every model of the main table in the same way and scores it again; see below. Default: not done.",
+    "retention": "Which checkpoints stay when everything is scored and answered; see below. Default: all of them.",
     "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
     "output": "Folder that gets branches/. Default: the folder of the study file.",
 }
@@ -106,6 +109,7 @@ class Study:
     sweeps: tuple[Sweep, ...] = ()
     sft: FineTuningPlan | None = None
     seeds: int = 1
+    retention: Retention | None = None
 
 
 def load_study(path: Path) -> Study:
@@ -151,6 +155,7 @@ def load_study(path: Path) -> Study:
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=max(int(parse_number(data.get("seeds", 1), where=f"{where}: seeds")), 1),
+        retention=parse_retention(data.get("retention"), where=f"{where}: retention"),
     )
 
 
@@ -167,6 +172,7 @@ def reference() -> str:
         "`evaluate`": EVALUATE_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,
         "`sft`": SFT_FIELDS,
+        "`retention`": RETENTION_FIELDS,
     }
     for title, fields in sections.items():
         rows = "".join(f"| `{name}` | {text.replace('|', chr(92) + '|')} |\n" for name, text in fields.items())

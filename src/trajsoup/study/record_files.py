@@ -36,6 +36,7 @@ KINDS: Mapping[str, type[Any]] = {
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
     "answer": r.AnswerRecord,
+    "retention": r.RetentionRecord,
     "seeds": r.SeedsRecord,
 }
 SWEEPS = "sweeps/"

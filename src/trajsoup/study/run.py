@@ -23,6 +23,7 @@ from trajsoup.study.fine_tuning import fine_tuning_stage
 from trajsoup.study.geometry import geometry_stage
 from trajsoup.study.record_files import Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage, sweeps_stage
+from trajsoup.study.retention import retention_stage
 from trajsoup.study.scorer import OnScore
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
@@ -100,6 +101,7 @@ def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train:
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),
+        ("retention", lambda: retention_stage(bench)),
     ]
     made: list[str] = []
     for name, step in steps:

@@ -52,7 +52,7 @@ class Setup:
         """Of everything that shapes the records, by content where it is small."""
         source = self.study if self.study is not None else self.foreign
         assert source is not None
-        left_out = ("path", "output", "report_to", "evaluation", "sweeps", "sft", "seeds", "notes")
+        left_out = ("path", "output", "report_to", "evaluation", "sweeps", "sft", "seeds", "notes", "retention")
         fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source) if f.name not in left_out}
         return digest_of([VERSION, _plain(fields, self.path.parent), _plain(self.corpus, self.path.parent)])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from trajsoup.store.remote import Place
 from trajsoup.study.comparisons import Field
 from trajsoup.study.data import load_data
 from trajsoup.study.record_files import Records
-from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
+from trajsoup.study.records import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.setup import Setup
 
@@ -74,6 +74,7 @@ class Workbench:
     def checkpoints(self) -> Mapping[str, Checkpoint]:
         """Every checkpoint of every branch, opened, and the fork point if it is known."""
         keys = [c.key for branch in self.train.branches for c in branch.checkpoints]
+        self._require_unpruned(keys)
         found = {key: open_checkpoint(self.place(key)) for key in keys}
         fork_point = self.fork_point
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
@@ -102,6 +103,15 @@ class Workbench:
     def place(self, key: str) -> Path:
         """Where a checkpoint lies."""
         return Path(os.path.normpath(self.setup.output / key))
+
+    def _require_unpruned(self, keys: Sequence[str]) -> None:
+        record: RetentionRecord | None = self.records.read("retention")
+        gone = () if record is None else [k for k in record.pruned if k in keys and not self.place(k).exists()]
+        if gone:
+            raise StudyError(
+                f"{gone[0]} and {len(gone) - 1} other checkpoints were pruned by the study's retention, and this needs them "
+                "all: put them back, or train the study again in another `output`"
+            )
 
     def bare_pools(self) -> tuple[Pool, ...]:
         """The candidates of every branch that has some, without scores."""
