@@ -1,7 +1,7 @@
 """A loopback HTTP proxy that stumbles on purpose: 500s, answers cut short, lost or late, dropped connections.
 
 Which request stumbles depends on the request alone, never on chance or timing: with `share` 1.0 each one does on its
-first attempt, and succeeds when it is sent again. `hold` stops a request for as long as a test likes.
+first attempt, and succeeds when it is sent again. `hold` stops a request for as long as a test likes, and then drops it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.hold(self.command, self.path):
             self.server.held.set()
             self.server.released.wait(SECONDS)
+            self.close_connection = True
+            return
         if kind == "drop":
             self.close_connection = True
             return

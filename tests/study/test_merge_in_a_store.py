@@ -1,6 +1,10 @@
 """Soups from and to a real S3 server on loopback, which stumbles."""
 
+import logging
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +12,9 @@ import pytest
 
 from tests.checkpoints import write_checkpoint
 from tests.faulty_proxy import EVERY_FAULT, faulty_proxy
-from tests.object_store import s3_server, use_endpoint
+from tests.object_store import KEY, SECRET, s3_server, use_endpoint
 from trajsoup.engine.workers import Options
-from trajsoup.errors import CheckpointError, NonfiniteError, OutputError
+from trajsoup.errors import CheckpointError, NonfiniteError, OutputError, StoreError
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.remote import place
@@ -161,3 +165,60 @@ def test_a_checkpoint_deleted_between_plan_and_blend_is_named(server, proxied, t
     with pytest.raises(CheckpointError, match=r"gone/c1/.* disappeared"):
         make_soup(plan, tmp_path / "out", digest=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("moment", ["partNumber=1", "complete"])
+def test_a_merge_killed_outright_leaves_no_model_and_the_next_one_takes_its_place(server, proxied, tmp_path, moment):
+    wanted = local_soup(server, tmp_path / "local")
+    second = "model-00002-of-00002.safetensors?"
+
+    def hold(method, path):
+        completing = method == "POST" and "uploadId=" in path
+        return second in path and (completing if moment == "complete" else moment in path)
+
+    out = place(f"s3://soups/out-killed-{moment[:4]}")
+    names = [f"s3://soups/runs/c{i}={1 / 3}" for i in range(3)]
+    proxied.hold = hold
+    merge = subprocess.Popen(
+        [sys.executable, "-m", "trajsoup", "merge", *names, "-o", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert proxied.held.wait(90)
+    finally:
+        merge.kill()
+        merge.wait()
+    proxied.hold = lambda method, path: False
+    assert (out / "config.json").is_file()  # it was well under way
+    with pytest.raises(CheckpointError):
+        open_checkpoint(out)
+    make_soup(plan_at("s3://soups/runs"), out)
+    made = server.folder / "soups" / out.name
+    assert weight_hashes(made) == weight_hashes(wanted)
+    assert {p.name for p in made.iterdir()} == {p.name for p in wanted.iterdir()}
+    assert not out.filesystem.list_multipart_uploads("soups")
+
+
+def test_a_store_that_never_recovers_ends_with_one_message_and_nothing_written(server, proxied, tmp_path, monkeypatch):
+    monkeypatch.setattr("trajsoup.store.retry.FIRST_DELAY_SECONDS", 0.0)
+    plan = plan_at("s3://soups/runs")
+    proxied.hold, proxied.released = lambda method, path: method == "GET", proxied.held  # every read is dropped
+    with pytest.raises(StoreError, match=r"reading s3://soups/runs/.* failed 8 times"):
+        make_soup(plan, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_credentials_appear_in_no_message_record_or_log(server, proxied, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("trajsoup.store.retry.FIRST_DELAY_SECONDS", 0.0)
+    plan = plan_at("s3://soups/runs")
+    with caplog.at_level(logging.DEBUG, logger="trajsoup"):
+        make_soup(plan, tmp_path / "out")
+        proxied.hold, proxied.released = lambda method, path: True, proxied.held
+        with pytest.raises(StoreError) as caught:
+            make_soup(plan, tmp_path / "none")
+    told = (tmp_path / "out" / RECORD).read_text() + str(caught.value) + caplog.text
+    assert SECRET not in told
+    assert KEY not in told
+    assert "Signature" not in told
