@@ -107,6 +107,11 @@ class RemotePath:
         """The size."""
         return RemoteStat(self._size)
 
+    @property
+    def version(self) -> str:
+        """What the store says to tell an untouched object by: its ETag, or else all it knows of it."""
+        return str(self._ask(lambda: self.filesystem.ukey(self.key)))
+
     def iterdir(self) -> Iterator[RemotePath]:
         """What lies directly here."""
         for entry in self._ask(lambda: self.filesystem.ls(self.key, detail=True, refresh=True)):
@@ -162,6 +167,10 @@ class RemotePath:
     def read_bytes(self) -> bytes:
         """The whole object."""
         return self.read_range(0, self.stat().st_size)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Put the object whole, in place of what is there."""
+        retrying(lambda: self.filesystem.pipe_file(self.key, data), what=f"writing {self}")
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The whole object as text."""

@@ -143,9 +143,16 @@ class Upload:
             raise
 
     def _put_file(self, name: str, source: Path) -> None:
-        self._put_bytes(name, source.read_bytes())
+        """A small file at once; a large one in parts, which are completed with the others."""
+        nbytes = source.stat().st_size
+        if nbytes <= PART_BYTES:
+            self._put_bytes(name, source.read_bytes())
+            return
+        self.begin(name, file_bytes=nbytes)
+        with source.open("rb") as file:
+            while block := file.read(PART_BYTES):
+                self.write(name, block)
 
     def _put_bytes(self, name: str, data: bytes) -> None:
-        path = self.out / name
         self._put.append(name)
-        retrying(lambda: path.filesystem.pipe_file(path.key, data), what=f"writing {path}")
+        (self.out / name).write_bytes(data)

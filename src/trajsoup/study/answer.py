@@ -11,6 +11,7 @@ from trajsoup.core.statistics import spread_over_seeds
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale
+from trajsoup.store.remote import absolute
 from trajsoup.study.merge import make_soup, plan_row
 from trajsoup.study.provenance import RECORD
 from trajsoup.study.record_files import Records
@@ -64,24 +65,24 @@ def answer_stage(bench: Workbench) -> bool:
             seeds=() if bench.setup.seed is None else (bench.setup.seed,),
         )
 
-    return records.ensure("answer", inputs, make)[1]
+    return records.ensure("answer", inputs, make)
 
 
 def write_soup(bench: Workbench, row: RowRecord) -> Path:
     """Blend a row into <study>/soup, a Hugging Face folder with provenance. An older soup of the study gives way."""
     out = bench.setup.output / SOUP
     remove_stale(out)
-    weights = {str(bench.place(key).absolute()): weight for key, weight in row.weights.items()}
+    weights = {absolute(bench.place(key)): weight for key, weight in row.weights.items()}
     candidates = {}
     for pool in bench.pools():
         for c in pool.candidates:
-            candidates[str(bench.place(c.key).absolute())] = c
+            candidates[absolute(bench.place(c.key))] = c
     if out.exists():
         if _is_made_of(out, weights):  # a run that was killed between the soup and its record
             return out
         _put_aside(out)
     plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
-    make_soup(plan, out, executor=bench.executor)
+    make_soup(plan, out, executor=bench.executor, options=bench.options)
     return out
 
 
@@ -136,7 +137,7 @@ def seeds_stage(folder: Path, folders: Sequence[Path]) -> bool:
             words=over_seeds(spreads),
         )
 
-    return root.ensure("seeds", inputs, make)[1]
+    return root.ensure("seeds", inputs, make)
 
 
 def _spread(name: str, signal: Signal, values: dict[int, float | None], label: str) -> list[SeedSpread]:

@@ -22,7 +22,7 @@ from trajsoup.study.evaluation_section import (
     EVALUATE_FIELDS,
     SFT_FIELDS,
     SWEEP_FIELDS,
-    Evaluation,
+    EvaluationPlan,
     FineTuningPlan,
     Sweep,
     parse_evaluation,
@@ -52,6 +52,7 @@ FIELDS = {
     "sft": "Fine-tunes every model of the main table in the same way and scores it again; see below. Default: not done.",
     "retention": "Which checkpoints stay when everything is scored and answered; see below. Default: all of them.",
     "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
+    "publish": "URL of a folder in an object store that gets soup/ and records/ when the study is done. Default: none.",
     "output": "Folder that gets branches/. Default: the folder of the study file.",
 }
 PRETRAIN_FIELDS = {
@@ -105,7 +106,7 @@ class Study:
     trainer: TrainWith
     report_to: tuple[str, ...]
     max_epochs: float
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     sweeps: tuple[Sweep, ...] = ()
     sft: FineTuningPlan | None = None
     seeds: int = 1

@@ -13,6 +13,7 @@ from trajsoup.core.retention import prunable
 from trajsoup.core.soup import Strategy
 from trajsoup.store.checkpoint import is_checkpoint, load_json
 from trajsoup.store.pruning import prune
+from trajsoup.store.remote import absolute
 from trajsoup.study.provenance import RECORD
 from trajsoup.study.record_files import digest_of
 from trajsoup.study.records import RetentionRecord
@@ -38,7 +39,7 @@ def retention_stage(bench: Workbench) -> bool:
         )
         earlier: RetentionRecord | None = bench.records.read("retention")
         gone = [] if earlier is None else [key for key in earlier.pruned if key not in given_up]
-        folders = [bench.place(key) for key in given_up]
+        folders = [study.output / key for key in given_up]
         prune([folder for folder in folders if is_checkpoint(folder)], below=study.output / "branches")
         return RetentionRecord(
             inputs=inputs,
@@ -58,7 +59,7 @@ def _needed(bench: Workbench) -> set[str]:
     """Keys that the main table's rows are made of, and the ingredients of every soup that the study wrote."""
     rows = bench.records.require("rows").rows
     needed = {key for row in rows if row.strategy != Strategy.FULL_SOUP for key in row.weights}
-    paths = {str(bench.place(c.key).absolute()): c.key for pool in bench.bare_pools() for c in pool.candidates}
+    paths = {absolute(bench.place(c.key)): c.key for pool in bench.bare_pools() for c in pool.candidates}
     for record in bench.setup.output.glob(f"*/{RECORD}"):
         needed |= {paths[i["path"]] for i in load_json(record)["ingredients"] if i["path"] in paths}
     return needed
