@@ -33,6 +33,7 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
+	$(BIN)/python benchmarks/scale.py --write >/dev/null
 
 bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
 	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
