@@ -112,7 +112,8 @@ def tables() -> str:
         f"Stated: nodes of {hardware.cores} such cores that read {hardware.read_bytes / 1e9:g} GB/s and write "
         f"{hardware.write_bytes / 1e9:g} GB/s from shared storage, {hardware.straggler_share:.0%} of them "
         f"{hardware.straggler_factor:g} times slower, each failing once in {1 / hardware.failures_per_hour:g} hours "
-        f"(noticed after {hardware.detect_seconds:g} s), {hardware.dollars_per_hour:g} dollars an hour; {hardware.startup_seconds:g} s "
+        f"(noticed after {hardware.detect_seconds:g} s), "
+        f"{hardware.dollars_per_hour:g} dollars an hour; {hardware.startup_seconds:g} s "
         f"to start a task. Median of {SIMULATIONS} simulations, and the worst.",
         "",
         "| study | checkpoints | nodes | soup of N*K = 20 | worst | Gram of 120 | worst | dollars for both | again, worst |",

@@ -52,7 +52,7 @@ def retention_stage(bench: Workbench) -> bool:
             pruned=(*gone, *given_up),
         )
 
-    return bench.records.ensure("retention", inputs, make)[1]
+    return bench.records.ensure("retention", inputs, make)
 
 
 def _needed(bench: Workbench) -> set[str]:
