@@ -34,6 +34,7 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
+	$(BIN)/python benchmarks/scale.py --write >/dev/null
 
 bench: $(VENV)/.dev $(PEER)/.done  ## every benchmark, dated in benchmarks/results; needs about 30 GB of disk in benchmarks/.data
 	$(BIN)/python benchmarks/run_all.py --peer $(PEER)/bin/mergekit-yaml

@@ -17,6 +17,7 @@ from trajsoup.study.evaluation_section import EVALUATE_FIELDS, SFT_FIELDS, SWEEP
 from trajsoup.study.file import CORPUS_FIELDS, FIELDS
 from trajsoup.study.pretrain_section import PRETRAIN_FIELDS
 from trajsoup.study.recipe_section import RECIPE_FIELDS
+from trajsoup.study.retention_section import RETENTION_FIELDS
 from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, RESOURCE_FIELDS
 
 DOCS = Path(__file__).parent
@@ -111,6 +112,7 @@ def study_page() -> str:
         "`evaluate`": EVALUATE_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,
         "`sft`": SFT_FIELDS,
+        "`retention`": RETENTION_FIELDS,
     }
     for title, fields in sections.items():
         rows = "".join(f"| `{name}` | {text.replace('|', chr(92) + '|')} |\n" for name, text in fields.items())

@@ -70,3 +70,12 @@ def test_no_page_links_to_a_missing_file():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_sizes_on_paper_are_what_the_simulation_prints():
+    spec = importlib.util.spec_from_file_location("scale", ROOT / "benchmarks" / "scale.py")
+    scale = importlib.util.module_from_spec(spec)
+    sys.modules["scale"] = scale  # dataclasses look their module up
+    spec.loader.exec_module(scale)
+    page = (ROOT / "docs" / "scale.md").read_text()
+    assert page == scale.page_with_tables(page), "run `python benchmarks/scale.py --write`"

@@ -144,3 +144,16 @@ def test_after_the_last_attempt_the_error_names_the_cause():
 def test_what_can_never_succeed_is_not_tried_again():
     with pytest.raises(FileNotFoundError):
         retrying(stumbling(FileNotFoundError("gone")), what="reading x", sleep=pytest.fail)
+
+
+def test_no_new_attempt_is_made_when_patience_ends():
+    times = iter([0.0, 100.0, 200.0])
+    with pytest.raises(StoreError, match="reading x failed 2 times"):
+        retrying(stumbling(*[OSError("x")] * 9), what="reading x", sleep=lambda s: None, clock=lambda: next(times))
+
+
+@pytest.mark.parametrize("url", ["ftp://me:secret@host/run", "https://host/run?X-Amz-Signature=secret"])
+def test_a_url_that_holds_a_secret_is_refused_without_repeating_it(url):
+    with pytest.raises(StoreError, match="give credentials as the store's own tools read them") as caught:
+        place(url)
+    assert "secret" not in str(caught.value)

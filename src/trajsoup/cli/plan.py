@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +70,7 @@ def plan(
         ["training FLOPs C", f"{cost.train_flops:.4g}"],
         ["checkpoints", f"{planned.positions.count} per branch, {cost.checkpoints} in all"],
         ["disk", f"{size(cost.checkpoint_bytes)} checkpoints + {size(cost.state_bytes)} states to resume"],
+        *_retention(planned),
         ["free", size(planned.free_bytes)],
         ["validation passes", f"{cost.validation_passes}"],
     ]
@@ -81,6 +83,19 @@ def plan(
     show_table("cost", ["quantity", "value"], rows)
     show_notes(planned.notes)
     require_room(planned)
+
+
+def _retention(planned: Plan) -> list[list[Any]]:
+    """Peak disk of the checkpoints with and without the policy, where there is one."""
+    peak = planned.peak
+    if peak is None:
+        return []
+    each = planned.cost.checkpoint_bytes // planned.cost.checkpoints
+    return [
+        ["peak without retention", f"{size(peak.without_policy * each)}, {peak.without_policy} checkpoints"],
+        ["peak with retention", f"{size(peak.with_policy * each)}, {peak.with_policy} checkpoints"],
+        ["left afterwards", f"about {size(peak.afterwards * each)}, {peak.afterwards} checkpoints"],
+    ]
 
 
 def _as_json(planned: Plan) -> dict[str, Any]:
@@ -105,6 +120,7 @@ def _as_json(planned: Plan) -> dict[str, Any]:
         "checkpoints": cost.checkpoints,
         "checkpoint_bytes": cost.checkpoint_bytes,
         "state_bytes": cost.state_bytes,
+        "retention": None if planned.peak is None else dataclasses.asdict(planned.peak),
         "validation_passes": cost.validation_passes,
         "validation_flops": cost.validation_flops,
         "epochs": planned.epochs,

@@ -37,6 +37,7 @@ class PeakDisk:
 
     without_policy: int
     with_policy: int
+    afterwards: int  # with the policy, when the study is done
 
 
 def prunable(
@@ -67,8 +68,9 @@ def prunable(
     return tuple(found)
 
 
-def peak_disk(*, branches: int, checkpoints: int, policy: Retention, unscored: int = 1) -> PeakDisk:
-    """Count checkpoints at the worst moment, all branches training at once; `unscored` of each wait for their score."""
+def peak_disk(*, branches: int, checkpoints: int, policy: Retention, seeds: int = 1) -> PeakDisk:
+    """Count checkpoints at the worst moment: the last seed has all of its own, the ones before what was kept of them."""
     nth = 0 if policy.every_nth is None else checkpoints // policy.every_nth
-    each = min(policy.top_k + nth + int(policy.last) + unscored, checkpoints)
-    return PeakDisk(without_policy=branches * checkpoints, with_policy=branches * each)
+    kept = branches * min(policy.top_k + nth + int(policy.last), checkpoints)
+    every = branches * checkpoints
+    return PeakDisk(without_policy=seeds * every, with_policy=every + (seeds - 1) * kept, afterwards=seeds * kept)

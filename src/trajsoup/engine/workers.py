@@ -44,6 +44,7 @@ CACHE_BYTES = 3 << 19  # of a worker, where many outputs stay in memory: its sli
 DIRECT_WORKERS = 4  # requests in flight that keep a disk busy; more only take the cores from each other
 REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
+REMOTE_BUFFER_BYTES = 256 << 20
 REMOTE_REQUESTS = 64  # at most, all workers together
 
 
@@ -55,7 +56,7 @@ class Options:
     direct: bool | None = None  # read past the page cache; None: if the files are not cached
     accelerate: bool | None = None  # use numba; None: if it is installed
     block_bytes: int | None = None
-    buffer_bytes: int = BUFFER_BYTES
+    buffer_bytes: int | None = None  # None: a fixed budget, larger where ranges travel through a network
     resident: ResidentFiles | None = None  # what memory holds of the files is not read from disk
 
 
@@ -113,7 +114,8 @@ class Workers:
         self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
         if self.remote:
             self.count = options.workers or max(REMOTE_WORKERS, cores)
-        share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
+        budget = options.buffer_bytes or (REMOTE_BUFFER_BYTES if self.remote else BUFFER_BYTES)
+        share = budget // self.count // (len(checkpoints) + outputs)
         usual = REMOTE_BLOCK_BYTES if self.remote else DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES
         if outputs > 1 and not (waits or self.direct or self.remote):
             usual = min(usual, max(CACHE_BYTES // (len(checkpoints) + outputs), SMALL_BLOCK_BYTES))

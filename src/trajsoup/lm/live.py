@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from trajsoup.engine.sinks import MemorySink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
 from trajsoup.lm.placement import Placement, find_placement
-from trajsoup.store.checkpoint import Checkpoint, require_same
+from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
 from trajsoup.store.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -79,10 +81,6 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    if isinstance(checkpoint.folder, RemotePath):
-        raise CheckpointError(
-            f"{checkpoint.folder} is in an object store, and a live model is built from a local folder: merge it to one"
-        )
     if not (checkpoint.folder / "config.json").is_file():
         raise CheckpointError(
             f"{checkpoint.folder} has no config.json, so no model can be made of its weights: copy the fork point's"
@@ -90,9 +88,12 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # loading is part of a longer progress, which the command line shows
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            checkpoint.folder, dtype=getattr(torch, dtype), local_files_only=True
-        )
+        if isinstance(checkpoint.folder, RemotePath):
+            model: Any = _from_store(checkpoint, dtype=getattr(torch, dtype))
+        else:
+            model = AutoModelForCausalLM.from_pretrained(
+                checkpoint.folder, dtype=getattr(torch, dtype), local_files_only=True
+            )
     finally:
         if bars:
             logging.enable_progress_bar()
@@ -100,6 +101,20 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
         with contextlib.suppress(ValueError):  # a model without experts
             model.set_experts_implementation("grouped_mm")  # the others are several times slower on a CPU
     return model.to(device).eval()
+
+
+def _from_store(checkpoint: Checkpoint, *, dtype: Any) -> Any:
+    """The same from an object store: small files through a temporary folder, weights through memory."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sink = MemorySink(layout := make_layout(checkpoint))
+    blend({"it": checkpoint}, [Row(name="it", weights={"it": 1.0})], [sink], layout=layout)
+    with tempfile.TemporaryDirectory(prefix="trajsoup-") as folder:
+        config = AutoConfig.from_pretrained(side_files_here(checkpoint, Path(folder)), local_files_only=True)
+        with torch.device("meta"):  # the class alone is wanted: AutoModelForCausalLM itself insists on a folder
+            kind = type(AutoModelForCausalLM.from_config(config))
+        return kind.from_pretrained(None, config=config, state_dict=as_tensors(sink), dtype=dtype)
 
 
 class LiveSink:

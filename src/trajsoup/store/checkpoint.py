@@ -105,6 +105,16 @@ def open_checkpoint(path: Place | str) -> Checkpoint:
     return checkpoint
 
 
+def side_files_here(checkpoint: Checkpoint, folder: Path) -> Path:
+    """A local folder with the checkpoint's config, tokenizer and code: its own, or `folder` with copies from a store."""
+    if isinstance(checkpoint.folder, Path):
+        return checkpoint.folder
+    for name in checkpoint.side_files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((checkpoint.folder / name).read_bytes())
+    return folder
+
+
 def is_checkpoint(path: Place) -> bool:
     """Whether a folder holds weights of its own."""
     return path.is_dir() and ((path / INDEX).is_file() or any(path.glob("*.safetensors")))

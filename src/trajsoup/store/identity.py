@@ -42,10 +42,11 @@ class FileHashes:
 
     def file(self, file: Place) -> str:
         """The hash of one file."""
-        if isinstance(file, RemotePath):  # a store has no inode to tell an untouched object by
-            return sha256_file(file)
-        stat = file.stat()
-        state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        if isinstance(file, RemotePath):
+            state: list[object] = [file.stat().st_size, file.version, None]
+        else:
+            stat = file.stat()
+            state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
         name = str(file.resolve())
         known = self._known.get(name)
         if known is None or known[:3] != state:

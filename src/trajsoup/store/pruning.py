@@ -18,6 +18,8 @@ def prune(folders: Sequence[Path], *, below: Path) -> int:
     """Delete checkpoint folders that lie below `below`; return the bytes set free."""
     freed = 0
     root = below.resolve()
+    for torso in below.rglob(f"{MARK}*"):  # of a pruning that was killed
+        shutil.rmtree(torso)
     for folder in folders:
         if root not in folder.resolve().parents or not is_checkpoint(folder):
             raise OutputError(f"{folder} is not a checkpoint folder below {below}: it is left as it is")

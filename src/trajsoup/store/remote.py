@@ -22,9 +22,14 @@ from typing import Any
 
 from trajsoup.errors import StoreError
 from trajsoup.store.retry import ShortAnswerError, retrying
+from trajsoup.store.s3_ranges import range_reader
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_SECRET = re.compile(r"://[^/]*:[^/]*@|[?&][^=]*(signature|token|secret|password|sig)=", re.IGNORECASE)
 CHUNK_BYTES = 8 << 20  # one request of a sequential read
+CONNECT_SECONDS = 5
+ANSWER_SECONDS = 30  # that a store may be silent
+CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,11 @@ class RemotePath:
         """The size."""
         return RemoteStat(self._size)
 
+    @property
+    def version(self) -> str:
+        """What the store says to tell an untouched object by: its ETag, or else all it knows of it."""
+        return str(self._ask(lambda: self.filesystem.ukey(self.key)))
+
     def iterdir(self) -> Iterator[RemotePath]:
         """What lies directly here."""
         for entry in self._ask(lambda: self.filesystem.ls(self.key, detail=True, refresh=True)):
@@ -140,9 +150,27 @@ class RemotePath:
 
         return retrying(ask, what=f"reading {self}") if end > start else b""
 
+    def read_into(self, view: memoryview, *, start: int) -> None:
+        """Fill `view` with the bytes from `start` on."""
+        reader = range_reader(self.filesystem)
+        if reader is None:
+            view[:] = self.read_range(start, start + len(view))
+            return
+
+        def ask() -> None:
+            done = reader.read_into(view, self.key, start=start)
+            if done != len(view):
+                raise ShortAnswerError(f"asked for {len(view):,} bytes at {start:,}, got {done:,}")
+
+        retrying(ask, what=f"reading {self}")
+
     def read_bytes(self) -> bytes:
         """The whole object."""
         return self.read_range(0, self.stat().st_size)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Put the object whole, in place of what is there."""
+        retrying(lambda: self.filesystem.pipe_file(self.key, data), what=f"writing {self}")
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The whole object as text."""
@@ -180,7 +208,7 @@ class RemotePath:
         except ImportError as error:
             raise StoreError(f"{self} needs fsspec: pip install 'trajectory-soup[cloud]'") from error
         try:
-            return url_to_fs(self.url, use_listings_cache=False)[0]
+            return _only_our_retries(url_to_fs(self.url, use_listings_cache=False, **_client_options(self.url))[0])
         except (ImportError, ValueError) as error:
             raise StoreError(
                 f"cannot use {self}: {error}: pip install 'trajectory-soup[cloud]', or check the URL"
@@ -231,7 +259,37 @@ def place(text: Place | str) -> Place:
         return text
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
+    if is_url(text) and _SECRET.search(text):
+        raise StoreError(
+            f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out "
+            "and give credentials as the store's own tools read them"
+        )
     return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
+
+
+def _client_options(url: str) -> dict[str, Any]:
+    """What an S3 client is told, besides what the user's own fsspec settings say: to give up soon and only once.
+
+    botocore tries five times and s3fs five times more. Under our own retries that made 200 attempts with waits between
+    them, hours in which nothing seemed to happen.
+    """
+    if url.split("://")[0].lower() not in ("s3", "s3a"):
+        return {}
+    from fsspec.config import conf
+
+    settings = {
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": ANSWER_SECONDS,
+        "max_pool_connections": CONNECTIONS,
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+    }
+    return {"config_kwargs": {**settings, **conf.get("s3", {}).get("config_kwargs", {})}}
+
+
+def _only_our_retries(filesystem: Any) -> Any:
+    if "s3" in filesystem.protocol:
+        filesystem.retries = 1
+    return filesystem
 
 
 def forget_connections() -> None:

@@ -104,7 +104,7 @@ class RemoteSource:
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
         """Fill `buffer` with the bytes at `offset`, which then start at 0."""
         try:
-            buffer[:nbytes] = self.path.read_range(offset, offset + nbytes)
+            self.path.read_into(buffer[:nbytes], start=offset)
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.path} disappeared while it was read: is something pruning it?") from error
         return 0

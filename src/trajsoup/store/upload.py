@@ -7,20 +7,21 @@
 A store has no rename. So the weights travel as multipart uploads that nobody can see; then the small files are put, the
 uploads are completed, and the manifest comes last: without the index no reader takes the shards for a model, and without
 soup.json no one takes the folder for a finished soup. After an exception the uploads are aborted and what was
-already put is removed. A process that is killed outright can leave side files and invisible parts (which a store's
-lifecycle rule clears), never a model that loads.
+already put is removed. A process that is killed outright leaves its claim (claim.py), by which the next upload to the
+same place removes what it had put.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trajsoup.errors import OutputError, StoreError
+from trajsoup.errors import OutputError
+from trajsoup.store.claim import CLAIM, abandoned, claim_text, clear
 from trajsoup.store.remote import RemotePath
-from trajsoup.store.retry import retrying
+from trajsoup.store.retry import PERMANENT, retrying
 
 PART_BYTES = 16 << 20  # S3 takes 5 MB to 5 GB, and 10,000 parts: see `part_bytes`
 MOST_PARTS = 9_000
@@ -28,19 +29,23 @@ MOST_PARTS = 9_000
 
 @contextlib.contextmanager
 def uploading(out: RemotePath) -> Iterator[Upload]:
-    """Yield an upload to `out`, which must hold nothing yet."""
+    """Yield an upload to `out`, which must hold nothing yet but what a killed upload left."""
     require_absent(out)
+    if out.exists():
+        clear(out)
     upload = Upload(out)
     try:
+        upload.claim()
         yield upload
+        upload.release()
     except BaseException:
         upload.discard()
         raise
 
 
 def require_absent(out: RemotePath) -> None:
-    """Refuse an output that exists."""
-    if out.exists():
+    """Refuse an output that exists, unless it is the torso of an upload whose process is gone."""
+    if out.exists() and not abandoned(out):
         raise OutputError(f"{out} exists, and existing output is never replaced: choose another --output, or remove it")
 
 
@@ -57,6 +62,15 @@ class Upload:
         self._open: dict[str, Any] = {}
         self._put: list[str] = []
 
+    def claim(self) -> None:
+        """Say in the store who is writing here."""
+        self._put_bytes(CLAIM, claim_text().encode())
+
+    def release(self) -> None:
+        """The output is whole: the claim goes."""
+        path = self.out / CLAIM
+        retrying(lambda: path.filesystem.rm_file(path.key), what=f"removing {path}")
+
     def begin(self, name: str, *, file_bytes: int) -> None:
         """Start an object whose bytes come through `write`."""
         path = self.out / name
@@ -70,10 +84,8 @@ class Upload:
 
     def write(self, name: str, block: bytes | memoryview) -> None:
         """Add bytes to an object. A full part is sent before this returns."""
-        try:
-            self._open[name].write(block)
-        except OSError as error:
-            raise StoreError(f"writing {self.out / name} failed: {error}: nothing was published; run again") from error
+        file = self._open[name]
+        self._sending(name, lambda: file.write(block), final=False)
 
     def publish(self, folder: Path, *, last: Sequence[str]) -> None:
         """Put the files of a local folder, complete the uploads, then put the files named in `last`, in that order."""
@@ -81,8 +93,8 @@ class Upload:
         for name in files:
             if name not in last:
                 self._put_file(name, folder / name)
-        for file in self._open.values():
-            file.close()  # sends the last part; still invisible
+        for name, file in self._open.items():
+            self._sending(name, file.close, final=True)  # sends the last part; still invisible
         for name, file in list(self._open.items()):
             self._put.append(name)
             retrying(lambda name=name, file=file: self._complete(name, file), what=f"completing {self.out / name}")
@@ -92,7 +104,7 @@ class Upload:
                 self._put_file(name, folder / name)
 
     def discard(self) -> None:
-        """Abort what is under way and remove what was put, as far as the store answers."""
+        """Abort what is under way and remove what was put, as far as the store answers; the claim last."""
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.discard()
@@ -101,6 +113,24 @@ class Upload:
             path = self.out / name
             with contextlib.suppress(Exception):
                 path.filesystem.rm_file(path.key)
+
+    def _sending(self, name: str, action: Callable[[], object], *, final: bool) -> None:
+        """Do what may send a part. After a stumble only the sending is done again: the file holds the bytes until then."""
+        file = self._open[name]
+
+        def again() -> None:
+            file.closed, file.forced = False, False
+            if getattr(file, "mpu", True) is None:  # the upload could not even begin
+                file.offset = None
+            file.flush(force=final)
+            file.closed = final
+
+        try:
+            action()
+        except PERMANENT:
+            raise
+        except Exception:  # noqa: BLE001  # every store's client has a tree of its own; `retrying` knows them
+            retrying(again, what=f"writing {self.out / name}")
 
     def _complete(self, name: str, file: Any) -> None:
         """Complete a multipart upload, unless an earlier attempt did and only its answer was lost."""
@@ -113,6 +143,16 @@ class Upload:
             raise
 
     def _put_file(self, name: str, source: Path) -> None:
-        path = self.out / name
+        """A small file at once; a large one in parts, which are completed with the others."""
+        nbytes = source.stat().st_size
+        if nbytes <= PART_BYTES:
+            self._put_bytes(name, source.read_bytes())
+            return
+        self.begin(name, file_bytes=nbytes)
+        with source.open("rb") as file:
+            while block := file.read(PART_BYTES):
+                self.write(name, block)
+
+    def _put_bytes(self, name: str, data: bytes) -> None:
         self._put.append(name)
-        retrying(lambda: path.filesystem.pipe_file(path.key, source.read_bytes()), what=f"writing {path}")
+        (self.out / name).write_bytes(data)

@@ -11,6 +11,7 @@ from trajsoup.core.statistics import spread_over_seeds
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale
+from trajsoup.store.remote import absolute
 from trajsoup.study.merge import make_soup, plan_row
 from trajsoup.study.provenance import RECORD
 from trajsoup.study.record_files import Records
@@ -71,11 +72,11 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
     """Blend a row into <study>/soup, a Hugging Face folder with provenance. An older soup of the study gives way."""
     out = bench.setup.output / SOUP
     remove_stale(out)
-    weights = {str(bench.place(key).absolute()): weight for key, weight in row.weights.items()}
+    weights = {absolute(bench.place(key)): weight for key, weight in row.weights.items()}
     candidates = {}
     for pool in bench.pools():
         for c in pool.candidates:
-            candidates[str(bench.place(c.key).absolute())] = c
+            candidates[absolute(bench.place(c.key))] = c
     if out.exists():
         if _is_made_of(out, weights):  # a run that was killed between the soup and its record
             return out

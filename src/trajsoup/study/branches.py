@@ -22,7 +22,13 @@ from trajsoup.store.remote import Place, RemotePath, absolute, is_url, place
 from trajsoup.store.runs import Run, Saved, scan_run
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
-FOR_RUN = ("corpus", "evaluate", "sweeps", "sft")  # what `trajsoup run` needs to score runs; read by setup.py
+FOR_RUN = (
+    "corpus",
+    "evaluate",
+    "sweeps",
+    "sft",
+    "publish",
+)  # what `trajsoup run` needs to score runs; read by setup.py
 _PLAIN = re.compile(r"[\w./-]+")
 _HEAD = """\
 # Written by `trajsoup scan`. Edit it freely; paths are relative to this file.

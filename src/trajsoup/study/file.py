@@ -15,6 +15,7 @@ from typing import Any
 
 from trajsoup.core.quantity import parse_number, parse_tokens, parse_whole
 from trajsoup.core.recipe import Recipe, require_distinct
+from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
 from trajsoup.study.evaluation_section import (
     EvaluationPlan,
@@ -26,6 +27,7 @@ from trajsoup.study.evaluation_section import (
 )
 from trajsoup.study.pretrain_section import Pretrain, parse_pretrain
 from trajsoup.study.recipe_section import parse_recipe
+from trajsoup.study.retention_section import parse_retention
 from trajsoup.study.trainer_section import TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
@@ -44,7 +46,9 @@ FIELDS = {
     "evaluate": "How models are scored, chosen and compared by `trajsoup run`; see below.",
     "sweeps": "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below. Default: none.",
     "sft": "Fine-tunes every model of the main table in the same way and scores it again; see below. Default: not done.",
+    "retention": "Which checkpoints stay when everything is scored and answered; see below. Default: all of them.",
     "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
+    "publish": "URL of a folder in an object store that gets soup/ and records/ when the study is done. Default: none.",
     "output": "Folder that gets branches/. Default: the folder of the study file.",
 }
 CORPUS_FIELDS = {
@@ -85,6 +89,7 @@ class Study:
     sweeps: tuple[Sweep, ...] = ()
     sft: FineTuningPlan | None = None
     seeds: int = 1
+    retention: Retention | None = None
 
 
 def load_study(path: Path) -> Study:
@@ -129,6 +134,7 @@ def load_study(path: Path) -> Study:
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=parse_whole(data.get("seeds", 1), where=f"{where}: seeds", least=1),
+        retention=parse_retention(data.get("retention"), where=f"{where}: retention"),
     )
 
 

@@ -17,6 +17,7 @@ from trajsoup.core.flops import ModelCost, model_cost
 from trajsoup.core.positions import Positions, shared_positions
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.recipe import Optimizer, Recipe, perturbations
+from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.study.data import fork_config
 from trajsoup.study.file import Study
@@ -51,6 +52,7 @@ class Plan:
     epochs: float | None  # times the training set is read; None where its size is unknown
     free_bytes: int  # where the study writes
     notes: tuple[str, ...]
+    peak: PeakDisk | None = None  # checkpoints, where the study has a retention policy
 
 
 def plan_study(
@@ -102,6 +104,11 @@ def plan_study(
         epochs=epochs,
         free_bytes=_free_bytes(study.output),
         notes=notes,
+        peak=None
+        if study.retention is None
+        else peak_disk(
+            branches=len(study.recipes), checkpoints=positions.count, policy=study.retention, seeds=study.seeds
+        ),
     )
 
 

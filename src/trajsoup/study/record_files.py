@@ -41,6 +41,7 @@ KINDS: Mapping[str, type[Any]] = {
     "frontier": FrontierRecord,
     "prediction": PredictionRecord,
     "answer": r.AnswerRecord,
+    "retention": r.RetentionRecord,
     "seeds": r.SeedsRecord,
 }
 SWEEPS = "sweeps/"

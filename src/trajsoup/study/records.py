@@ -446,6 +446,18 @@ class AnswerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRecord:
+    """Which checkpoints are no longer on disk, and by which policy. Their scores and sha256 stay in the other records."""
+
+    inputs: Mapping[str, str]
+    top_k: int
+    every_nth: int | None
+    last: bool
+    kept: tuple[str, ...]
+    pruned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeedSpread:
     """One number over several seeds of everything."""
 

@@ -25,8 +25,10 @@ from trajsoup.study.fine_tuning import fine_tuning_stage
 from trajsoup.study.frontier import frontier_stage
 from trajsoup.study.geometry import geometry_stage
 from trajsoup.study.prediction import prediction_stage
+from trajsoup.study.publishing import publish_study
 from trajsoup.study.record_files import NotMadeError, Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage
+from trajsoup.study.retention import retention_stage
 from trajsoup.study.scorer import OnScore
 from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.setup import Setup, with_seed
@@ -85,7 +87,11 @@ def run_study(
                 made += run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
         if setup.seeds > 1 and seeds_stage(setup.output, [with_seed(setup, s).output for s in range(setup.seeds)]):
             made.append("seeds")
-    soup = setup.output / SOUP
+        soup = setup.output / SOUP
+        if setup.publish is not None:
+            on_stage("publish", None)
+            if publish_study(setup.output, setup.publish, soup=soup if soup.is_dir() else None):
+                made.append("publish")
     return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
 
 
@@ -136,6 +142,7 @@ def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgr
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),
+        ("retention", lambda: retention_stage(bench)),
     ]
     made: list[str] = []
     for name, step in steps:

@@ -16,6 +16,7 @@ from typing import Any
 from trajsoup.core.recipe import Recipe
 from trajsoup.errors import OutputError, StudyError
 from trajsoup.store.identity import FileHashes
+from trajsoup.store.remote import RemotePath
 from trajsoup.study.branches import Branches, load_branches
 from trajsoup.study.data import cache_folder
 from trajsoup.study.evaluation_section import (
@@ -27,6 +28,7 @@ from trajsoup.study.evaluation_section import (
     parse_sweeps,
 )
 from trajsoup.study.file import Study, load_study, parse_corpus
+from trajsoup.study.publishing import parse_publish
 from trajsoup.study.record_files import digest_of
 from trajsoup.study.trainer_section import SHAPES_RESULTS
 from trajsoup.study.yaml_file import load_yaml
@@ -50,13 +52,25 @@ class Setup:
     study: Study | None = None
     foreign: Branches | None = None
     corpus: Mapping[str, Any] | None = None
+    publish: RemotePath | None = None
 
     @property
     def digest(self) -> str:
         """Of everything that shapes the records; documents by content."""
         source = self.study if self.study is not None else self.foreign
         assert source is not None
-        left_out = ("path", "output", "report_to", "corpus", "evaluation", "sweeps", "sft", "seeds", "notes")
+        left_out = (
+            "path",
+            "output",
+            "report_to",
+            "corpus",
+            "evaluation",
+            "sweeps",
+            "sft",
+            "seeds",
+            "notes",
+            "retention",
+        )
         fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source) if f.name not in left_out}
         return digest_of([VERSION, _plain(fields, self.path.parent), self._documents()])
 
@@ -72,6 +86,7 @@ class Setup:
 def load_setup(path: Path) -> Setup:
     """Read a study file of either kind."""
     data = load_yaml(path)
+    publish = parse_publish(data.get("publish"), where=f"{path}: publish")
     if not _is_foreign(data):
         study = load_study(path)
         return Setup(
@@ -85,6 +100,7 @@ def load_setup(path: Path) -> Setup:
             seed=0,
             study=study,
             corpus=study.corpus,
+            publish=publish,
         )
     where = str(path)
     if data.get("corpus") is None:
@@ -105,6 +121,7 @@ def load_setup(path: Path) -> Setup:
         seed=None,
         foreign=foreign,
         corpus=parse_corpus(data["corpus"], path.parent, f"{where}: corpus"),
+        publish=publish,
     )
 
 

@@ -17,7 +17,7 @@ from trajsoup.core.pool import Unit
 from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError, TrainError
 from trajsoup.store.identity import Identities
-from trajsoup.store.remote import Place
+from trajsoup.store.remote import Place, absolute, is_url
 from trajsoup.store.runs import Saved
 from trajsoup.study.branches import Branch, Branches, scan_branches
 from trajsoup.study.comparisons import main_entries
@@ -41,7 +41,7 @@ from trajsoup.study.records import (
 from trajsoup.study.scorer import FORK_POINT, single, singles
 from trajsoup.study.sweeps import sweep_entries
 from trajsoup.study.train import OnProgress, train_study
-from trajsoup.study.workbench import Workbench, local
+from trajsoup.study.workbench import Workbench
 
 
 def plan_stage(bench: Workbench) -> bool:
@@ -267,7 +267,7 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
         )
         for b in foreign.branches
     )
-    fork = None if foreign.fork_point is None else _identity(identities, local(foreign.fork_point))
+    fork = None if foreign.fork_point is None else _identity(identities, foreign.fork_point)
     identities.save()
     return TrainRecord(inputs=inputs, fork_point=fork, branches=branches)
 
@@ -277,9 +277,10 @@ def _checkpoints(
 ) -> tuple[TrainedCheckpoint, ...]:
     found: list[TrainedCheckpoint] = []
     for s in branch.checkpoints:
-        path = local(s.path)
-        key = os.path.relpath(os.path.abspath(path), os.path.abspath(bench.setup.output))
-        found.append(TrainedCheckpoint(key=key, tokens=position(s), sha256=_identity(identities, path)))
+        key = absolute(s.path)
+        if not is_url(key):
+            key = os.path.relpath(key, os.path.abspath(bench.setup.output))
+        found.append(TrainedCheckpoint(key=key, tokens=position(s), sha256=_identity(identities, s.path)))
     return tuple(found)
 
 

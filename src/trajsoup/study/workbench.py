@@ -16,14 +16,14 @@ from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
-from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, side_files_here
 from trajsoup.store.identity import Identities
-from trajsoup.store.remote import Place
+from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.data import load_data
 from trajsoup.study.field import Field
 from trajsoup.study.record_files import Records
-from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
+from trajsoup.study.records import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.setup import Setup
 
@@ -70,7 +70,7 @@ class Workbench:
         assert foreign is not None
         first = foreign.fork_point or foreign.branches[0].checkpoints[0].path
         if "tokenizer" not in fields and (first / "tokenizer.json").is_file():
-            fields["tokenizer"] = first
+            fields["tokenizer"] = side_files_here(open_checkpoint(first), self.setup.output / "tokenizer")
         return load_corpus(CorpusSpec(**fields), cache=self.cache)
 
     @functools.cached_property
@@ -82,6 +82,7 @@ class Workbench:
     def checkpoints(self) -> Mapping[str, Checkpoint]:
         """Every checkpoint of every branch, opened, and the fork point if it is known."""
         keys = [c.key for branch in self.train.branches for c in branch.checkpoints]
+        self._require_unpruned(keys)
         found = {key: open_checkpoint(self.place(key)) for key in keys}
         fork_point = self.fork_point
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
@@ -91,7 +92,7 @@ class Workbench:
         """Its folder."""
         if self.setup.foreign is not None:
             fork_point = self.setup.foreign.fork_point
-            return None if fork_point is None else local(fork_point)
+            return fork_point
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 
@@ -135,9 +136,18 @@ class Workbench:
             executor=self.executor,
         )
 
-    def place(self, key: str) -> Path:
-        """Where a checkpoint lies."""
-        return Path(os.path.normpath(self.setup.output / key))
+    def place(self, key: str) -> Place:
+        """Where a checkpoint lies: below or beside the study, or in an object store."""
+        return place(key) if is_url(key) else Path(os.path.normpath(self.setup.output / key))
+
+    def _require_unpruned(self, keys: Sequence[str]) -> None:
+        record: RetentionRecord | None = self.records.read("retention")
+        gone = () if record is None else [k for k in record.pruned if k in keys and not self.place(k).exists()]
+        if gone:
+            raise StudyError(
+                f"{gone[0]} and {len(gone) - 1} other checkpoints were pruned by the study's retention, and this needs them "
+                "all: put them back, or train the study again in another `output`"
+            )
 
     def bare_pools(self) -> tuple[Pool, ...]:
         """The candidates of every branch that has some, without scores."""
@@ -179,12 +189,3 @@ class Workbench:
             baseline=screen.baseline,
             evaluation=self.setup.evaluation,
         )
-
-
-def local(path: Place) -> Path:
-    """A study keeps its checkpoints on disks it can reach; only a merge reads from an object store."""
-    if not isinstance(path, Path):
-        raise StudyError(
-            f"{path} is in an object store, and a study runs on local checkpoints: copy it, or use `merge`"
-        )
-    return path

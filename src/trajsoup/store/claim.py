@@ -1,0 +1,72 @@
+"""Who writes to a folder of an object store: an object that is put first and removed last.
+
+A store knows no locks, and the clocks of two machines need not agree, so a claim has no date and never expires. It names
+the machine, its boot and the process: one of this machine whose process is gone is abandoned, and the next upload clears
+what it left. About another machine nothing can be known from here, so its claim is respected and the error names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from pathlib import Path
+
+from trajsoup.errors import OutputError
+from trajsoup.store.remote import RemotePath
+
+CLAIM = ".trajsoup-unfinished"
+MANIFEST = "soup.json"  # the last object of an output
+
+
+def claim_text() -> str:
+    """What this process writes."""
+    return json.dumps({"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "started": _started("self")})
+
+
+def abandoned(out: RemotePath) -> bool:
+    """Whether `out` holds what a process of this machine left when it was killed. Refuse what another is writing."""
+    path = out / CLAIM
+    if not path.is_file() or (out / MANIFEST).is_file():  # with its manifest it is whole, whatever else is there
+        return False
+    text = path.read_text()
+    try:
+        owner = json.loads(text)
+        host, boot, pid, started = owner["host"], owner["boot"], int(owner["pid"]), owner["started"]
+    except (ValueError, KeyError, TypeError):
+        return False  # not ours
+    if host == socket.gethostname() and (boot != _boot() or _started(str(pid)) != started):
+        return True
+    raise OutputError(
+        f"{out} is being written by process {pid} of {host}: wait for it; or, if it is gone for certain, remove {out} and "
+        "run again"
+    )
+
+
+def clear(out: RemotePath) -> None:
+    """Remove an abandoned upload, its invisible parts too; the claim last, so that this can be interrupted as well."""
+    store = out.filesystem
+    bucket, _, prefix = out.key.partition("/")
+    if hasattr(store, "list_multipart_uploads"):
+        with contextlib.suppress(Exception):  # a store that cannot list them has a rule that ends them
+            for upload in store.list_multipart_uploads(bucket):
+                if upload["Key"].startswith(f"{prefix}/"):
+                    store.abort_mpu(bucket, upload["Key"], upload["UploadId"])
+    found = [path / name for path, _, names in out.walk() for name in names]
+    for path in sorted(found, key=lambda path: path.name == CLAIM):
+        path.filesystem.rm_file(path.key)
+
+
+def _boot() -> str:
+    """Changes when the machine starts anew."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def _started(pid: str) -> str | None:
+    """When a process began, counted from the boot, so that a number given out again is not taken for the old one."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+    return None
