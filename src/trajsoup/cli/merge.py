@@ -59,6 +59,10 @@ def merge(
     baseline: Annotated[
         str | None, typer.Option(help="Branch to compare with; default: the first.", show_default=False)
     ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(help="Admit this branch whatever the screen says; may be repeated.", metavar="BRANCH"),
+    ] = None,
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Divide explicit weights by their sum.")] = False,
@@ -101,6 +105,7 @@ def merge(
         screened=screen,
         baseline=baseline,
         tolerance=tolerance,
+        force=tuple(force or ()),
     )
     plan = _plan(
         inputs,
@@ -177,7 +182,10 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
                 "files": [file.name for file in plan.layout.files],
                 "buffer_bytes": BUFFER_BYTES,
                 "read_seconds": seconds,
-                "screen": [{"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted} for v in plan.verdicts],
+                "screen": [
+                    {"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted, "forced": v.forced}
+                    for v in plan.verdicts
+                ],
                 "notes": plan.notes,
             }
         )
@@ -203,11 +211,12 @@ def _show_screen(plan: SoupPlan) -> None:
                 v.loss,
                 v.baseline_loss,
                 f"{v.loss_gap:+.2%}",
-                "admitted" if v.admitted else "rejected",
+                "as logged" if v.window_tokens is None else v.window_tokens,
+                "forced in" if v.forced else "admitted" if v.admitted else "rejected",
             ]
             for v in plan.verdicts
         ]
-        columns = ["branch", "compared at", "train loss", "baseline's", "gap J", "verdict"]
+        columns = ["branch", "compared at", "train loss", "baseline's", "gap J", "smoothed over", "verdict"]
         show_table("Compatibility screen", columns, rows)
 
 

@@ -28,6 +28,7 @@ from trajsoup.study.evaluation_section import (
     parse_sft,
     parse_sweeps,
 )
+from trajsoup.study.lm_eval_section import LM_EVAL_FIELDS
 from trajsoup.study.recipe_section import RECIPE_FIELDS, parse_recipe
 from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
@@ -130,6 +131,7 @@ def load_study(path: Path) -> Study:
     setting = str(data.get("setting", Setting.EXTENDED.value))
     if setting not in tuple(Setting):
         raise StudyError(f"{where}: setting is {setting!r}: use limited or extended")
+    recipes = _branches(data["branches"], baseline, where)
     return Study(
         path=path,
         output=path.parent / str(data.get("output") or "."),
@@ -143,11 +145,11 @@ def load_study(path: Path) -> Study:
         checkpoint_every=parse_tokens(data["checkpoint_every"], where=f"{where}: checkpoint_every"),
         setting=Setting(setting),
         baseline=baseline,
-        recipes=_branches(data["branches"], baseline, where),
+        recipes=recipes,
         trainer=trainer,
         report_to=report_to,
         max_epochs=parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs"),
-        evaluation=parse_evaluation(data.get("evaluate") or {}, where=f"{where}: evaluate"),
+        evaluation=parse_evaluation(data.get("evaluate") or {}, branches=tuple(recipes), where=f"{where}: evaluate"),
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=max(int(parse_number(data.get("seeds", 1), where=f"{where}: seeds")), 1),
@@ -165,6 +167,7 @@ def reference() -> str:
         "`trainer: {builtin: {...}}`": BUILTIN_FIELDS,
         "`trainer: {command: ...}`": COMMAND_FIELDS,
         "`evaluate`": EVALUATE_FIELDS,
+        "`evaluate: {lm_eval: {...}}`": LM_EVAL_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,
         "`sft`": SFT_FIELDS,
     }

@@ -14,6 +14,7 @@ from trajsoup.core.statistics import LEVEL, Better, Comparison, compare_losses, 
 from trajsoup.study.comparisons import TITLES, sweep_entries
 from trajsoup.study.entries import Chosen, choose_entries, options_of
 from trajsoup.study.evaluation_section import Sweep
+from trajsoup.study.lm_eval_section import left_out
 from trajsoup.study.record_files import digest_of
 from trajsoup.study.records import (
     ComparisonRecord,
@@ -58,6 +59,7 @@ def evaluations_stage(bench: Workbench) -> bool:
                 evaluation(row.name, scores[row.name], seeds=seeds, resamples=bench.setup.evaluation.resamples)
                 for row in rows.rows
             ),
+            notes=left_out(bench.setup.evaluation.lm_eval),
         )
 
     return records.ensure("evaluations", inputs, make)[1]

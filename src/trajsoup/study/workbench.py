@@ -19,6 +19,7 @@ from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.remote import Place
 from trajsoup.study.comparisons import Field
 from trajsoup.study.data import load_data
+from trajsoup.study.lm_eval_section import harness_settings
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
@@ -95,9 +96,19 @@ class Workbench:
             self.checkpoints,
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
+            base=self.setup.path.parent,
             progress=self.progress,
             executor=self.executor,
         )
+
+    def require_tasks(self) -> None:
+        """Refuse lm-eval tasks that cannot run here, before anything is trained or scored."""
+        named = self.setup.evaluation.lm_eval
+        for settings in () if named is None else harness_settings(named, base=self.setup.path.parent):
+            if settings is not None:
+                from trajsoup.lm.harness import find_tasks
+
+                find_tasks(settings)
 
     def place(self, key: str) -> Path:
         """Where a checkpoint lies."""
