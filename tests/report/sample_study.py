@@ -195,7 +195,7 @@ class _Maker:
                     branch=b,
                     status="failed" if b == self.shape.failed else "finished",
                     tokens=int(self.shape.horizon * 0.35) if b == self.shape.failed else self.shape.horizon,
-                    message=f"the process of {b} ended with code 1: see its log" if b == self.shape.failed else "",
+                    message=f"the process of {b} ended with code 1: see its log" if b == self.shape.failed else None,
                     metrics=f"branches/{b.replace('/', '_')}/metrics.jsonl",
                     checkpoints=tuple(
                         r.TrainedCheckpoint(
@@ -425,6 +425,9 @@ class _Maker:
             row=row.name,
             series=series,
             x=x,
+            strategy=row.strategy,
+            setting=row.setting,
+            weights=weights,
             k=row.k,
             n_branches=len(row.branches),
             merge_size=len(weights),
@@ -435,7 +438,9 @@ class _Maker:
             validation_loss=row.validation_loss,
             validation_accuracy=row.validation_accuracy,
             test_loss=r.Estimate(value=self.bowl.loss(weights) + 0.004, low=None, high=None, count=2000),
-            test_accuracy=self.bowl.accuracy(weights),
+            test_accuracy=r.Estimate(value=self.bowl.accuracy(weights), count=4100),
+            validation_categories=self.bowl.categories(weights),
+            test_categories=self.bowl.categories(weights),
         )
 
     def sweeps(self) -> dict[str, r.SweepRecord]:

@@ -5,7 +5,7 @@ import pytest
 from trajsoup.errors import StudyError
 from trajsoup.lm.paper_suites import MID_TRAINING
 from trajsoup.study.evaluation_section import parse_evaluation
-from trajsoup.study.lm_eval_section import harness_settings, left_out, parse_lm_eval
+from trajsoup.study.lm_eval_section import harness_settings, left_out, parse_lm_eval, require_tasks
 
 
 def test_a_preset_becomes_the_tasks_that_lm_eval_has_with_the_papers_categories():
@@ -14,6 +14,25 @@ def test_a_preset_becomes_the_tasks_that_lm_eval_has_with_the_papers_categories(
     assert choose is None
     assert set(report.tasks) == {c.task for c in MID_TRAINING if c.task is not None}
     assert report.categories["gsm8k"] == "mathematics"
+
+
+def write_group(folder):
+    (folder / "sums.jsonl").write_text('{"q": "1+1=", "gold": 0}\n')
+    (folder / "sums.yaml").write_text(
+        "task: sums\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/sums.jsonl}}}}\n"
+        'doc_to_text: "{{q}}"\ndoc_to_choice: ["2", "3"]\ndoc_to_target: "{{gold}}"\n'
+    )
+    (folder / "arithmetic.yaml").write_text("group: own_arithmetic\ntask: [sums]\n")
+
+
+def test_a_task_must_not_both_choose_and_report_even_inside_a_group(tmp_path):
+    pytest.importorskip("lm_eval")
+    write_group(tmp_path)
+    require_tasks(parse_lm_eval({"choose": ["sums.yaml"]}, where="-"), base=tmp_path)
+    named = parse_lm_eval({"choose": ["sums.yaml"], "report": ["arithmetic.yaml"]}, where="-")
+    with pytest.raises(StudyError, match=r"lm-eval task sums is below both"):
+        require_tasks(named, base=tmp_path)
 
 
 def test_what_lm_eval_does_not_have_of_a_preset_is_left_out_with_a_word():

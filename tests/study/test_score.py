@@ -140,7 +140,7 @@ def test_each_diverged_checkpoint_costs_one_more_read_and_not_one_for_every_row(
             for i in range(3) for key in ("c2", "bad", "c3", "worse")]  # fmt: skip
     reads = []
     original = score.stream_rows
-    monkeypatch.setattr(score, "stream_rows", lambda *given: reads.append(1) or original(*given))
+    monkeypatch.setattr(score, "stream_rows", lambda *given, **more: reads.append(1) or original(*given, **more))
     scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
     assert len(reads) == 3
     assert set(diverged(scores)) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}

@@ -66,7 +66,7 @@ def said(*, validation, test, accuracies, verdicts=()):
         for i, accuracy in enumerate(accuracies)
     ]
     evaluations = tuple(
-        Evaluation(row=name, split=Split.TEST, loss=Estimate(value=value), overall_average=None)
+        Evaluation(row=name, split=Split.TEST, loss=Estimate(value=value, count=1), overall_average=None)
         for name, value in zip(rows, test, strict=True)
     )
     found = sentences(

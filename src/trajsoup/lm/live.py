@@ -67,8 +67,9 @@ def stream_rows(
             sink.finish()
             yield row
         return
-    pays = len(rows) * layout.nbytes > WARM_BYTES
-    if pays and is_warm([path for checkpoint in used.values() for path in checkpoint.files]):
+    files = [path for checkpoint in used.values() for path in checkpoint.files]
+    is_remote = any(isinstance(path, RemotePath) for path in files)
+    if len(rows) * layout.nbytes > WARM_BYTES and not is_remote and is_warm(files):
         at_once = min(at_once, max(WARM_ROWS, WARM_BYTES // layout.nbytes))
     sinks = [MemorySink(layout) for _ in rows[:at_once]]
     tensors = [as_tensors(sink) for sink in sinks]

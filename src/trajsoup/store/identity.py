@@ -16,15 +16,16 @@ from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.resident import ResidentFiles
 
 FORMAT = 1
 
 
-class Identities:
-    """Content hashes of checkpoints, remembered in one file."""
+class FileHashes:
+    """sha256 of files, remembered in one file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, resident: ResidentFiles | None = None) -> None:
+        self.path, self._resident = path, resident
         self._known: dict[str, list[object]] = {}
         self._changed = False
         if path.is_file():
@@ -33,11 +34,36 @@ class Identities:
             except ValueError:
                 self._known = {}  # a memory of hashes, nothing more: they are computed again
 
+    def save(self) -> None:
+        """Keep what was hashed, if anything was."""
+        if self._changed:
+            write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
+            self._changed = False
+
+    def file(self, file: Place) -> str:
+        """The hash of one file."""
+        if isinstance(file, RemotePath):  # a store has no inode to tell an untouched object by
+            return sha256_file(file)
+        stat = file.stat()
+        state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+        name = str(file.resolve())
+        known = self._known.get(name)
+        if known is None or known[:3] != state:
+            held = None if self._resident is None else self._resident.get(file)
+            digest = sha256_file(file) if held is None else hashlib.sha256(held).hexdigest()
+            known = self._known[name] = [*state, digest]
+            self._changed = True
+        return str(known[3])
+
+
+class Identities(FileHashes):
+    """Content hashes of checkpoints and rows."""
+
     def checkpoint(self, checkpoint: Checkpoint) -> str:
         """sha256 over the names and hashes of the weight files and over the config."""
         digest = hashlib.sha256()
         for file in checkpoint.files:
-            digest.update(f"{file.name} {self._file(file)}\n".encode())
+            digest.update(f"{file.name} {self.file(file)}\n".encode())
         digest.update(json.dumps(dict(checkpoint.config), sort_keys=True).encode())
         return digest.hexdigest()
 
@@ -47,20 +73,3 @@ class Identities:
         if len(members) == 1 and members[0][1] == (1.0).hex():
             return members[0][0]
         return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()
-
-    def save(self) -> None:
-        """Keep what was hashed, if anything was."""
-        if self._changed:
-            write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
-
-    def _file(self, file: Place) -> str:
-        if isinstance(file, RemotePath):  # a store has no inode to tell an untouched object by
-            return sha256_file(file)
-        stat = file.stat()
-        state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-        name = str(file.resolve())
-        known = self._known.get(name)
-        if known is None or known[:3] != state:
-            known = self._known[name] = [*state, sha256_file(file)]
-            self._changed = True
-        return str(known[3])

@@ -48,17 +48,19 @@ class SweepKind(StrEnum):
     SAMPLING = "sampling"  # fig:traj-soup-sample-ablation
     SCALING = "scaling"  # fig:traj-soup-trajectory-scaling
     INTERPOLATION = "interpolation"  # eq:interpolation
+    FRONTIER = "frontier"  # fig:trajectory-soup-compute-allocation
 
 
 SWEEP_FIELDS = {
     "kind": f"One of {', '.join(SweepKind)}. Default: the sweep's own name.",
-    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted.",
+    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted; for "
+    "allocation the first and the third, as in the paper.",
     "merge_size": "allocation, sampling: checkpoints in the merge. Default: 16 and 12, or what the pools allow.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationPlan:
     """How models are scored and chosen."""
 
     validation_tokens: int = 200_000
@@ -97,10 +99,10 @@ class Sweep:
     merge_size: int | None = None
 
 
-def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evaluation:
+def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> EvaluationPlan:
     """Read `evaluate` of a study with these branches."""
     check_keys(data, tuple(EVALUATE_FIELDS), where=where)
-    base = Evaluation()
+    base = EvaluationPlan()
     tokens = {
         name: parse_tokens(data[name], where=f"{where}: {name}")
         for name in ("validation_tokens", "test_tokens", "probe_tokens")
@@ -125,7 +127,7 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
     counts = tuple(sorted({_whole(k, f"{where}: ks") for k in ks}))
     if counts[0] < 1 or whole.get("horizons", 1) < 1:
         raise StudyError(f"{where}: K and horizons count from 1: correct them")
-    return Evaluation(
+    return EvaluationPlan(
         **tokens,
         **whole,
         ks=counts,

@@ -63,6 +63,21 @@ def harness_settings(named: LmEval, *, base: Path) -> tuple[HarnessSettings | No
     return _settings(named, named.choose, base), _settings(named, named.report, base)
 
 
+def require_tasks(named: LmEval, *, base: Path) -> None:
+    """Refuse tasks that cannot run here, and any that would both choose and report, also as part of a group."""
+    from trajsoup.lm.harness import find_tasks
+
+    leaves = [
+        set() if settings is None else {leaf for found in find_tasks(settings).leaves.values() for leaf, _ in found}
+        for settings in harness_settings(named, base=base)
+    ]
+    if both := sorted(leaves[0] & leaves[1]):
+        raise StudyError(
+            f"lm-eval task {', '.join(both[:5])} is below both `choose` and `report`: what chooses a model flatters it; "
+            "name different tasks"
+        )
+
+
 def left_out(named: LmEval | None) -> tuple[str, ...]:
     """A note for each preset on what lm-eval does not have of it."""
     from trajsoup.lm.paper_suites import PRESETS, absent_configurations

@@ -18,9 +18,10 @@ from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.engine.executor import Executor
+from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.remote import absolute
-from trajsoup.study.evaluation_section import Evaluation
+from trajsoup.study.evaluation_section import EvaluationPlan
 from trajsoup.study.lm_eval_section import harness_settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Scorer:
     folder: Path  # of the score records
     settings: ScoreSettings
     progress: OnScore
+    model_source: Checkpoint | None = None  # what the live model is built from; None: the first ingredient
+    options: Options | None = None
     executor: Executor | None = None  # None: this process scores
 
     def _share(
@@ -71,6 +74,8 @@ class Scorer:
             corpus=self.corpus,
             records=self.folder,
             settings=self.settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress(what, done, total),
         )
 
@@ -85,6 +90,8 @@ class Scorer:
             corpus=self.corpus,
             records=self.folder,
             settings=self.settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress("test", done, total),
         )
 
@@ -102,6 +109,8 @@ class Scorer:
             corpus=there,
             records=self.folder / "probe",
             settings=settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress("probe", done, total),
         )
 
@@ -111,9 +120,11 @@ def make_scorer(
     checkpoints: Mapping[str, Checkpoint],
     *,
     folder: Path,
-    evaluation: Evaluation,
+    evaluation: EvaluationPlan,
     base: Path,
     progress: OnScore = lambda what, done, total: None,
+    model_source: Checkpoint | None = None,
+    options: Options | None = None,
     executor: Executor | None = None,
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
@@ -142,7 +153,14 @@ def make_scorer(
         report_with=report_with,
     )
     return Scorer(
-        corpus=cut, checkpoints=checkpoints, folder=folder, settings=settings, progress=progress, executor=executor
+        corpus=cut,
+        checkpoints=checkpoints,
+        folder=folder,
+        settings=settings,
+        progress=progress,
+        model_source=model_source,
+        options=options,
+        executor=executor,
     )
 
 
