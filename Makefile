@@ -34,8 +34,8 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
-	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
+bench: $(VENV)/.dev $(PEER)/.done  ## every benchmark, dated in benchmarks/results; needs about 30 GB of disk in benchmarks/.data
+	$(BIN)/python benchmarks/run_all.py --peer $(PEER)/bin/mergekit-yaml
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

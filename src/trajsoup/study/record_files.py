@@ -35,6 +35,7 @@ KINDS: Mapping[str, type[Any]] = {
     "rows": r.RowsRecord,
     "evaluations": r.EvaluationsRecord,
     "comparisons": r.ComparisonsRecord,
+    "theory": r.TheoryRecord,
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
     "frontier": FrontierRecord,

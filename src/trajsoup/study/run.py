@@ -32,6 +32,7 @@ from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
 from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
+from trajsoup.study.theory import theory_stage
 from trajsoup.study.train import OnProgress
 from trajsoup.study.workbench import Workbench
 
@@ -118,6 +119,7 @@ def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgr
         ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
         ("frontier", lambda: frontier_stage(bench, setup.sweeps)),
         ("prediction", lambda: prediction_stage(bench, setup.sweeps)),
+        ("theory", lambda: theory_stage(bench)),
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),
