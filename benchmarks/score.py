@@ -1,5 +1,9 @@
 """Measure scoring: validation against a bare forward pass, rows in memory against checkpoints on disk, the bootstrap.
 
+The other way to score a row is `trajsoup merge --no-hash` and a load of the folder: each row reads its own ingredients
+and writes and syncs its own checkpoint, all in this one process. How much faster memory is depends on how long the
+passes take, which both ways share: so the passes alone stand beside it, for a long and for short corpora.
+
 python benchmarks/score.py [--tokens N] [--rows N] [--repeats N] [--hidden N]
 """
 
@@ -22,13 +26,11 @@ from transformers.utils import logging
 
 from trajsoup.core.soup import Row
 from trajsoup.core.statistics import Better, paired_bootstrap
-from trajsoup.engine.blend import blend
-from trajsoup.engine.layout import make_layout
-from trajsoup.engine.sinks import FileSink
 from trajsoup.lm.corpus import TokenSet
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.validate import ValidationSettings, batches, document_losses
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.study.merge import make_soup, plan_row
 
 VOCAB = 1024
 
@@ -50,6 +52,7 @@ def main() -> None:
     rows_in_memory(model, options.rows, options.tokens // 10)
     large = AutoModelForCausalLM.from_config(config(options.large_hidden)).eval()
     rows_in_memory(large, options.rows, 300)
+    rows_in_memory(large, options.rows, 1_500)
     bootstrap(options.repeats)
 
 
@@ -105,9 +108,10 @@ def rows_in_memory(model: torch.nn.Module, count: int, n_tokens: int) -> None:
         root = Path(folder)
         checkpoints = save(model, root / "in", count=12)
         rows = [mean_of(list(checkpoints), size=1 + i % len(checkpoints), seed=i) for i in range(count)]
-        live = load_model(checkpoints["c0"])
+        live = load_model(next(iter(checkpoints.values())))
         document_losses(live, tokens)
         list(stream_rows(live, checkpoints, rows[:1]))  # compiles the kernels, which both ways use
+        through_disk(root / "first", rows[0], tokens)
         before = disk_bytes(root)
         in_memory: list[float] = []
 
@@ -117,7 +121,10 @@ def rows_in_memory(model: torch.nn.Module, count: int, n_tokens: int) -> None:
         fast = timed(streamed)
         written = disk_bytes(root) - before
         on_disk: list[float] = []
-        slow = timed(lambda: on_disk.extend(through_disk(root / "out", checkpoints, row, tokens) for row in rows))
+        slow = 0.0
+        for row in rows:
+            slow += timed(lambda row=row: on_disk.append(through_disk(root / "out", row, tokens)))
+            shutil.rmtree(root / "out")
         alone = timed(lambda: [document_losses(live, tokens) for _ in rows])
         assert np.allclose(in_memory, on_disk, rtol=1e-6), "the two ways disagree"
         print(
@@ -140,21 +147,13 @@ def save(model: torch.nn.Module, folder: Path, *, count: int) -> dict[str, Check
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.01)
         model.save_pretrained(folder / str(i))
-        found[f"c{i}"] = open_checkpoint(folder / str(i))
+        found[str(folder / str(i))] = open_checkpoint(folder / str(i))
     return found
 
 
-def through_disk(out: Path, checkpoints: dict[str, Checkpoint], row: Row, tokens: TokenSet) -> float:
-    first = checkpoints["c0"]
-    layout = make_layout(first)
-    out.mkdir()
-    with FileSink(out, layout) as sink:
-        blend(checkpoints, [row], [sink], layout=layout)
-        sink.finish()
-    shutil.copy(first.folder / "config.json", out)
-    loss = document_losses(load_model(open_checkpoint(out)), tokens).loss()
-    shutil.rmtree(out)
-    return loss
+def through_disk(out: Path, row: Row, tokens: TokenSet) -> float:
+    make_soup(plan_row(row), out, digest=False)
+    return document_losses(load_model(open_checkpoint(out)), tokens).loss()
 
 
 def bootstrap(repeats: int) -> None:

@@ -15,6 +15,7 @@ from trajsoup.cli.app import app
 from trajsoup.lm.command_trainer import PLACEHOLDERS
 from trajsoup.study.evaluation_section import EVALUATE_FIELDS, SFT_FIELDS, SWEEP_FIELDS
 from trajsoup.study.file import CORPUS_FIELDS, FIELDS
+from trajsoup.study.lm_eval_section import LM_EVAL_FIELDS
 from trajsoup.study.pretrain_section import PRETRAIN_FIELDS
 from trajsoup.study.recipe_section import RECIPE_FIELDS
 from trajsoup.study.retention_section import RETENTION_FIELDS
@@ -110,6 +111,7 @@ def study_page() -> str:
         "either `trainer`": RESOURCE_FIELDS,
         "Placeholders of a command": {f"{{{name}}}": text for name, text in PLACEHOLDERS.items()},
         "`evaluate`": EVALUATE_FIELDS,
+        "`evaluate: {lm_eval: {...}}`": LM_EVAL_FIELDS,
         "each of `sweeps`": SWEEP_FIELDS,
         "`sft`": SFT_FIELDS,
         "`retention`": RETENTION_FIELDS,

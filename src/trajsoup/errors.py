@@ -28,6 +28,10 @@ class CheckpointError(TrajsoupError):
 class NonfiniteError(CheckpointError):
     """A checkpoint holds NaN or Inf."""
 
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key  # of the checkpoint among those of the pass that met it
+
 
 class MismatchError(CheckpointError):
     """Two ingredients differ where they must agree."""

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.screening import screen, smoothed
+from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError
 
 
@@ -17,12 +19,19 @@ BASELINE = pool_of("EXP1", 2.2, 2.1, 2.0)
 
 
 def test_the_gap_against_tokens_is_kept_for_the_report():
-    _, verdict = screen([BASELINE, pool_of("EXP2", 2.2, 2.0, 2.1)], baseline="EXP1", window_tokens=50)
+    _, verdict = screen([BASELINE, pool_of("EXP2", 2.2, 2.0, 2.1)], baseline="EXP1")
     assert [tokens for tokens, _ in verdict.gaps] == [100, 200, 300]
     assert [gap for _, gap in verdict.gaps] == pytest.approx([0, 2.0 / 2.1 - 1, 0.05])
     assert verdict.gaps[-1][1] == verdict.loss_gap
-    assert verdict.window_tokens == 50
     assert not verdict.admitted
+
+
+def test_the_window_that_the_compared_loss_was_smoothed_over_is_recorded():
+    other = pool_of("EXP2", 2.2, 2.0, 2.1)
+    last = replace(other.candidates[-1], window_tokens=50)
+    _, verdict = screen([BASELINE, replace(other, candidates=(*other.candidates[:2], last))], baseline="EXP1")
+    assert verdict.window_tokens == 50
+    assert screen([BASELINE, other], baseline="EXP1")[1].window_tokens is None
 
 
 def test_the_baseline_has_no_gap_to_itself():
@@ -49,10 +58,3 @@ def test_a_branch_far_below_the_baseline_is_admitted_but_marked():
 def test_a_gap_of_exactly_the_tolerance_is_admitted():
     _, verdict = screen([pool_of("EXP1", 100.0), pool_of("EXP2", 101.0)], baseline="EXP1", tolerance=101.0 / 100.0 - 1)
     assert verdict.admitted
-
-
-def test_smoothing_is_the_mean_of_what_was_logged_in_the_window():
-    history = [(10, 4.0), (20, 3.0), (30, 2.0), (40, 9.0)]
-    assert smoothed(history, tokens=30, window_tokens=20) == pytest.approx(2.5)
-    assert smoothed(history, tokens=30, window_tokens=1000) == pytest.approx(3.0)
-    assert smoothed(history, tokens=35, window_tokens=4) is None

@@ -1,10 +1,12 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from tests.lm.tiny_models import llama_config, make_model
 from trajsoup.core.splits import Split
+from trajsoup.core.statistics import compare_tasks
 from trajsoup.errors import ScoreError
 from trajsoup.lm.tasks.items import items
 from trajsoup.lm.tasks.mid_training import SUITE
@@ -12,7 +14,7 @@ from trajsoup.lm.tasks.scoring import prepare_items, score_suite
 from trajsoup.lm.tokenizer import END_OF_TEXT, train_tokenizer
 
 pytest.importorskip("lm_eval")
-from trajsoup.lm.harness import Harness, HarnessSettings, chosen_tasks, require_local
+from trajsoup.lm.harness import Harness, HarnessSettings, chosen_tasks, find_tasks, require_local
 
 ADDITION = next(task for task in SUITE if task.name.endswith("addition"))
 
@@ -54,7 +56,7 @@ def test_lm_eval_and_the_embedded_scorer_agree_item_by_item_and_follow_swapped_w
     suite = prepare_items([(ADDITION, found)], tokenizer=tokenizer, split=Split.VALIDATION)
     live = make_model(llama_config(300), seed=1)
     settings = HarnessSettings(tasks=(str(yaml),), categories={str(yaml): "mathematics"})
-    harness = Harness(live, tokenizer=tokenizer, settings=settings)
+    harness = Harness(live, tokenizer=tokenizer, tasks=find_tasks(settings))
     seen = []
     for seed in (1, 2, 3):
         live.load_state_dict(make_model(llama_config(300), seed=seed).state_dict())
@@ -68,7 +70,7 @@ def test_lm_eval_and_the_embedded_scorer_agree_item_by_item_and_follow_swapped_w
 def test_arguments_are_passed_through(tmp_path, tokenizer):
     yaml, _ = write_task(tmp_path / "task")
     settings = HarnessSettings(tasks=(str(yaml),), arguments={"limit": 5}, model_arguments={"batch_size": 2})
-    (result,) = Harness(make_model(llama_config(300)), tokenizer=tokenizer, settings=settings).score()
+    (result,) = Harness(make_model(llama_config(300)), tokenizer=tokenizer, tasks=find_tasks(settings)).score()
     assert len(result.correct) == 5
 
 
@@ -92,30 +94,59 @@ def test_data_files_that_do_not_exist_are_named():
 def test_an_unknown_metric_file_or_shape_is_one_message(tmp_path, tokenizer):
     model = make_model(llama_config(300))
     with pytest.raises(ScoreError, match="no lm-eval task file"):
-        Harness(model, tokenizer=tokenizer, settings=HarnessSettings(tasks=(str(tmp_path / "missing.yaml"),)))
+        find_tasks(HarnessSettings(tasks=(str(tmp_path / "missing.yaml"),)))
     with pytest.raises(ScoreError, match="at least one"):
-        Harness(model, tokenizer=tokenizer, settings=HarnessSettings(tasks=()))
+        find_tasks(HarnessSettings(tasks=()))
     yaml, _ = write_task(tmp_path / "task")
     settings = HarnessSettings(tasks=(str(yaml),), metrics={str(yaml): "bleu"})
     with pytest.raises(ScoreError, match=r"no metric 'bleu' \(it has: acc\)"):
-        Harness(model, tokenizer=tokenizer, settings=settings).score()
+        Harness(model, tokenizer=tokenizer, tasks=find_tasks(settings)).score()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "wrong.yaml").write_text("nothing: here\n")
     wrong = str(tmp_path / "other" / "wrong.yaml")
     with pytest.raises(ScoreError, match="not an lm-eval task"):
-        Harness(model, tokenizer=tokenizer, settings=HarnessSettings(tasks=(wrong,)))
+        find_tasks(HarnessSettings(tasks=(wrong,)))
 
 
 def test_presets_expand_to_the_tasks_that_lm_eval_has():
-    found = chosen_tasks(["paper-post-training", "my_task"])
+    found = chosen_tasks(["paper-16", "my_task"])
     assert found["ifeval"] == "instruction following"
     assert found["my_task"] == "lm-eval"
 
 
+def test_a_model_of_nan_has_as_many_items_as_any_other(tmp_path, tokenizer):
+    yaml, _ = write_task(tmp_path / "task")
+    for arguments in ({}, {"limit": 5}, {"limit": 0.3}):
+        tasks = find_tasks(HarnessSettings(tasks=(str(yaml),), arguments=arguments))
+        harness = Harness(make_model(llama_config(300)), tokenizer=tokenizer, tasks=tasks)
+        (scored,), (nothing,) = harness.score(), harness.nothing()
+        assert len(nothing.correct) == len(scored.correct)
+        assert np.isnan(compare_tasks([nothing], [scored]).difference)
+
+
+def test_the_digest_follows_the_content_of_task_data_and_included_files_and_not_their_place(tmp_path):
+    yaml, _ = write_task(tmp_path / "task")
+
+    def digest(folder=tmp_path / "task"):
+        return find_tasks(HarnessSettings(tasks=(str(folder / "sums.yaml"),))).digest
+
+    seen = [digest()]
+    with (tmp_path / "task" / "sums.jsonl").open("a") as data:
+        data.write("\n" + json.dumps({"q": "1+1=", "options": ["2", "3"], "gold": 0}))
+    seen.append(digest())
+    (tmp_path / "shared.yaml").write_text("num_fewshot: 0\n")
+    yaml.write_text(yaml.read_text() + "include: ../shared.yaml\n")
+    seen.append(digest())
+    (tmp_path / "shared.yaml").write_text("num_fewshot: 1\n")
+    seen.append(digest())
+    assert len(set(seen)) == 4
+    shutil.copytree(tmp_path / "task", tmp_path / "moved")
+    assert digest(tmp_path / "moved") == seen[-1]
+
+
 @pytest.mark.slow
-def test_installed_tasks_are_found_by_name_and_those_without_data_refused(tokenizer):
-    model = make_model(llama_config(300))
+def test_installed_tasks_are_found_by_name_and_those_without_data_refused():
     with pytest.raises(ScoreError, match=r"want the network.*arc_easy"):
-        Harness(model, tokenizer=tokenizer, settings=HarnessSettings(tasks=("arc_easy", "mmlu")))
+        find_tasks(HarnessSettings(tasks=("arc_easy", "mmlu")))
     with pytest.raises(ScoreError, match=r"no task 'arc_eazy': did you mean 'arc_easy'"):
-        Harness(model, tokenizer=tokenizer, settings=HarnessSettings(tasks=("arc_eazy",)))
+        find_tasks(HarnessSettings(tasks=("arc_eazy",)))

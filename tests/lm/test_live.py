@@ -5,8 +5,9 @@ from tests.lm.tiny_models import llama_config, make_model, moe_config, save_chec
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import make_layout
-from trajsoup.engine.sinks import FileSink
+from trajsoup.engine.sinks import FileSink, MemorySink
 from trajsoup.errors import CheckpointError, MismatchError, ScoreError
+from trajsoup.lm import live
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.store.checkpoint import open_checkpoint
 
@@ -72,6 +73,24 @@ def test_one_read_of_the_checkpoints_serves_all_rows_and_nothing_is_written(tmp_
     data = sum(t.nbytes for c in checkpoints.values() for _, t in c.tensors.values())
     assert sum(read) == data
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_files_in_the_page_cache_are_read_again_into_the_same_few_buffers(tmp_path, monkeypatch):
+    checkpoints = save_checkpoints(tmp_path, llama_config(), count=2)
+    monkeypatch.setattr(live, "WARM_BYTES", 1)
+    monkeypatch.setattr(live, "WARM_ROWS", 2)
+    sinks = []
+    monkeypatch.setattr(live, "MemorySink", lambda layout: sinks.append(MemorySink(layout)) or sinks[-1])
+    rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 1 - i / 10}) for i in range(1, 6)]
+    for warm, buffers in ((True, 2), (False, 5)):
+        monkeypatch.setattr(live, "is_warm", lambda files, warm=warm: warm)
+        sinks.clear()
+        model = make_model(llama_config(), seed=9)
+        seen = [model.lm_head.weight.detach().clone() for _ in stream_rows(model, checkpoints, rows)]
+        assert len(sinks) == buffers
+        for row, weight in zip(rows, seen, strict=True):
+            list(stream_rows(model, checkpoints, [row]))
+            assert torch.equal(model.lm_head.weight, weight)
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_before_the_model_changes(tmp_path):

@@ -3,7 +3,7 @@ import torch
 
 from tests.lm.stand_in import END, TINY, VOCAB, make_fork_point
 from trajsoup.core.flops import model_cost
-from trajsoup.errors import TrainError
+from trajsoup.errors import CheckpointError
 from trajsoup.lm.models import Embedded, embedded_config, new_model, open_model
 
 
@@ -63,5 +63,5 @@ def test_a_saved_model_opens_with_the_same_weights(tmp_path):
 
 
 def test_a_folder_that_is_no_model_is_refused_by_its_path(tmp_path):
-    with pytest.raises(TrainError, match=str(tmp_path)):
+    with pytest.raises(CheckpointError, match=str(tmp_path)):
         open_model(tmp_path)

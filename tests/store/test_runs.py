@@ -137,7 +137,9 @@ def test_step_10_takes_no_score_of_step_100(tmp_path):
 
 def test_the_training_loss_is_the_mean_since_the_checkpoint_before(tmp_path):
     metrics(folders(tmp_path, "step_2", "step_4"), "step,loss\n1,5.0\n2,4.0\n3,3.0\n4,2.0\n5,1.0\n")
-    assert [s.train_loss for s in scan_run(tmp_path).checkpoints] == [4.5, 2.5]
+    found = scan_run(tmp_path).checkpoints
+    assert [s.train_loss for s in found] == [4.5, 2.5]
+    assert [s.losses_logged for s in found] == [2, 2]
 
 
 def test_of_two_scores_at_one_step_the_later_counts(tmp_path):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from trajsoup.core.pool import RankBy
@@ -113,3 +115,21 @@ def test_steps_stand_in_for_tokens_where_these_are_unknown():
     )
     row, _, _ = choose(study(stepped), Choice(k=1, horizon=1))
     assert names(row) == {"A/1"}
+
+
+def test_a_rejected_branch_can_be_forced_in_by_the_study_or_the_command_and_is_said_to_be():
+    for row, verdicts, notes in (
+        choose(study(A, WORSE), Choice(k=1, force=("C",))),
+        choose(study(A, WORSE, force=("C",)), Choice(k=1)),
+    ):
+        assert names(row) == {"A/2", "C/1"}
+        assert [v.forced for v in verdicts] == [False, True]
+        assert any("C is forced in although" in note for note in notes)
+    with pytest.raises(ScreenError, match=r"cannot force in X: the branches are A, C"):
+        choose(study(A, WORSE), Choice(k=1, force=("X",)))
+
+
+def test_the_window_of_smoothing_is_the_distance_to_the_checkpoint_before():
+    logged = Branch(name="L", path=A.path, checkpoints=tuple(replace(s, losses_logged=7) for s in A.checkpoints))
+    _, verdicts, _ = choose(study(logged, B), Choice(k=1))
+    assert [v.window_tokens for v in verdicts] == [100, None]

@@ -1,12 +1,13 @@
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tests.lm.tiny_models import llama_config, make_model, save_checkpoints
-from trajsoup.core.choosing import choose
+from trajsoup.core.choosing import choose, with_scores
 from trajsoup.core.pool import Candidate, Pool, RankBy, ranked
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
@@ -120,6 +121,56 @@ def test_a_diverged_checkpoint_scores_nan_and_spoils_no_other(tmp_path, corpus, 
     assert math.isnan(scores["bad"].overall_average)
     assert choose(scores).unusable == ("bad", "spoilt")
     assert choose(scores, rank_by=RankBy.ACCURACY).name in ("first", "mean")
+
+
+def with_nan(checkpoints, folder, *, names):
+    for seed, name in enumerate(names):
+        model = make_model(llama_config(300), seed=seed)
+        with torch.no_grad():
+            model.model.norm.weight[0] = float("nan")
+        model.save_pretrained(folder / name)
+        checkpoints[name] = open_checkpoint(folder / name)
+
+
+def test_each_diverged_checkpoint_costs_one_more_read_and_not_one_for_every_row(
+    tmp_path, corpus, checkpoints, monkeypatch
+):
+    with_nan(checkpoints, tmp_path / "in", names=("bad", "worse"))
+    rows = [Row(name=f"{key}{i}", weights={key: 1 - i / 10, "c1": i / 10} if i else {key: 1.0})
+            for i in range(3) for key in ("c2", "bad", "c3", "worse")]  # fmt: skip
+    reads = []
+    original = score.stream_rows
+    monkeypatch.setattr(score, "stream_rows", lambda *given, **more: reads.append(1) or original(*given, **more))
+    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
+    assert len(reads) == 3
+    assert set(diverged(scores)) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}
+
+
+def test_a_diverged_checkpoint_is_ranked_last_and_null_in_its_record(tmp_path, corpus, checkpoints):
+    with_nan(checkpoints, tmp_path / "in", names=("bad",))
+    rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
+    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    assert choose(scores).name != "bad"
+    candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i) for i, key in enumerate(checkpoints))
+    (pool,) = with_scores([Pool(branch="EXP1", candidates=candidates)], scores)
+    assert [c.key for c in ranked(pool.candidates, rank_by=RankBy.LOSS)].count("bad") == 0
+    records = [json.loads(p.read_text()) for p in (tmp_path / "r" / "validation").glob("[0-9a-f]*.json")]
+    (spoilt,) = [record for record in records if record.get("name") == "bad"]
+    assert spoilt["loss_per_token"] is None
+    assert spoilt["overall_average"] is None
+    assert {task["accuracy"] for task in spoilt["tasks"]} == {None}
+    again = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    assert math.isnan(again["bad"].losses.loss())
+
+
+def test_a_task_that_wants_the_network_is_refused_before_any_checkpoint_is_read(tmp_path, corpus):
+    pytest.importorskip("lm_eval")
+    task = Path(write_lm_eval_task(tmp_path))
+    task.write_text(task.read_text().replace(f"{tmp_path}/sums.jsonl", "https://example.org/sums.jsonl"))
+    settings = ScoreSettings(choose_with=HarnessSettings(tasks=(str(task),)))
+    with pytest.raises(ScoreError, match=r"1 lm-eval tasks want the network for their data: sums \(json\)"):
+        score_validation(ROWS, checkpoints={}, corpus=corpus, records=tmp_path / "r", settings=settings)
+    assert not (tmp_path / "r").exists()
 
 
 def pools_of(*losses):

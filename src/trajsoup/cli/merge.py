@@ -35,6 +35,7 @@ _CHOOSING = (
     "screen",
     "tolerance",
     "baseline",
+    "force",
     "tokens_per_step",
 )
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
@@ -80,6 +81,10 @@ def merge(
     baseline: Annotated[
         str | None, typer.Option(help="Branch to compare with; default: the first.", show_default=False)
     ] = None,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(help="Admit this branch whatever the screen says; may be repeated.", metavar="BRANCH"),
+    ] = None,
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Divide explicit weights by their sum.")] = False,
@@ -108,7 +113,7 @@ def merge(
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
     if not screen:
-        _refuse(context, ("tolerance", "baseline"), "say how to screen, and --no-screen says not to")
+        _refuse(context, ("tolerance", "baseline", "force"), "say how to screen, and --no-screen says not to")
     if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
         raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
     from trajsoup.study.choice import Choice
@@ -124,6 +129,7 @@ def merge(
         screened=screen,
         baseline=baseline,
         tolerance=tolerance,
+        force=tuple(force or ()),
     )
     plan = _plan(
         context,
@@ -227,7 +233,10 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
                 "files": [file.name for file in plan.layout.files],
                 "buffer_bytes": BUFFER_BYTES,
                 "read_seconds": seconds,
-                "screen": [{"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted} for v in plan.verdicts],
+                "screen": [
+                    {"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted, "forced": v.forced}
+                    for v in plan.verdicts
+                ],
                 "notes": plan.notes,
             }
         )
@@ -253,11 +262,20 @@ def _show_screen(plan: SoupPlan) -> None:
                 v.loss,
                 v.baseline_loss,
                 f"{v.loss_gap:+.2%}",
-                "admitted" if v.admitted else "rejected",
+                "as logged" if v.window_tokens is None else v.window_tokens,
+                "forced in" if v.forced else "admitted" if v.admitted else "rejected",
             ]
             for v in plan.verdicts
         ]
-        columns = ["branch", f"compared at ({plan.unit})", "train loss", "baseline's", "gap J", "verdict"]
+        columns = [
+            "branch",
+            f"compared at ({plan.unit})",
+            "train loss",
+            "baseline's",
+            "gap J",
+            "smoothed over",
+            "verdict",
+        ]
         show_table("Compatibility screen", columns, rows)
 
 

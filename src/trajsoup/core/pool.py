@@ -31,7 +31,8 @@ class Candidate:
     key: str  # unique name, the engine's handle on the weights (a path)
     branch: str
     tokens: int  # consumed since the fork point; steps, where `unit` says so
-    train_loss: float | None = None  # smoothed over the window that the study records
+    train_loss: float | None = None
+    window_tokens: int | None = None  # that the training loss is the mean of; None: as somebody wrote it down
     val_loss: float | None = None
     accuracy: float | None = None
     unit: Unit = Unit.TOKENS

@@ -10,7 +10,7 @@ training loss far below the baseline's may be overfitting.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,13 +54,11 @@ def screen(
     tolerance: float = TOLERANCE,
     horizon: int | None = None,
     force: Collection[str] = (),
-    window_tokens: int | None = None,
 ) -> tuple[Verdict, ...]:
     """Compare every branch with the baseline at the last tokens both have reached by the horizon.
 
     Branches need not save at the same tokens (their batches differ): the baseline's loss is interpolated linearly
-    between its checkpoints, never extrapolated. `force` names branches to admit whatever the screen says;
-    `window_tokens` is what the losses were smoothed over, for the record.
+    between its checkpoints, never extrapolated. `force` names branches to admit whatever the screen says.
     """
     curves = {pool.branch: _curve(pool.until(horizon)) for pool in pools}
     if baseline not in curves:
@@ -81,17 +79,11 @@ def screen(
             baseline=baseline,
             tolerance=tolerance,
             force=pool.branch in force,
-            window_tokens=window_tokens,
+            windows={c.tokens: c.window_tokens for c in pool.candidates},
             unit=pool.unit,
         )
         for pool in pools
     )
-
-
-def smoothed(history: Sequence[tuple[int, float]], *, tokens: int, window_tokens: int) -> float | None:
-    """The mean of the logged losses in the window of tokens that ends at `tokens`; None if nothing was logged in it."""
-    inside = [loss for position, loss in history if tokens - window_tokens < position <= tokens]
-    return math.fsum(inside) / len(inside) if inside else None
 
 
 def _curve(pool: Pool) -> list[tuple[int, float]]:
@@ -106,7 +98,7 @@ def _verdict(
     baseline: str,
     tolerance: float,
     force: bool,
-    window_tokens: int | None,
+    windows: Mapping[int, int | None],
     unit: Unit,
 ) -> Verdict:
     if not curve:
@@ -138,7 +130,7 @@ def _verdict(
         loss=loss,
         baseline_loss=expected,
         tolerance=tolerance,
-        window_tokens=window_tokens,
+        window_tokens=windows[tokens],
         forced=force and not passes,
         gaps=tuple(
             (position, value / float(base) - 1)

@@ -152,7 +152,8 @@ class _Pass:
                 name = self._tensor_at(block, int(bad.argmax()))
                 path = self.checkpoints[m].files[block.inputs[m][0]]
                 return NonfiniteError(
-                    f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out"
+                    f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out",
+                    key=self.keys[m],
                 )
         for plain, program in self.programs:  # the compiled kernels notice an overflow, but leave any bits for it
             run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=False)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from trajsoup.errors import OutputError, TrainError
+from trajsoup.store.checkpoint import TOKENIZER_FILES
 from trajsoup.store.publish import sync_tree
 
 if TYPE_CHECKING:
@@ -32,10 +33,7 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 STATE = "resume-state-"
-TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "tokenizer.model",
-    "added_tokens.json", "chat_template.jinja",
-)  # fmt: skip
+BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
 def save_checkpoint(
@@ -52,7 +50,7 @@ def save_checkpoint(
     if accelerator.is_main_process and not out.exists():
         with _whole(out) as unfinished:
             placed.model.save_pretrained(unfinished, state_dict=weights)
-            for name in TOKENIZER_FILES:
+            for name in (*TOKENIZER_FILES, *BESIDE_TOKENIZER):
                 if tokenizer is not None and (tokenizer / name).is_file():
                     shutil.copyfile(tokenizer / name, unfinished / name)
     accelerator.wait_for_everyone()

@@ -11,7 +11,9 @@ import contextlib
 import hashlib
 import io
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +26,8 @@ from trajsoup.errors import ScoreError
 from trajsoup.store.digest import sha256_file
 
 YAML_SUFFIXES = (".yaml", ".yml")
+_INCLUDE = re.compile(r"^include:\s*[\"']?([^\s\"']+)", re.MULTILINE)
+Array = np.ndarray[Any, np.dtype[np.float64]]
 LOCAL_BUILDERS = frozenset(
     {"json", "csv", "parquet", "text", "arrow", "xml"}
 )  # of the datasets library: read data_files
@@ -41,35 +45,53 @@ class HarnessSettings:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])  # to simple_evaluate: num_fewshot, limit, ...
     allow_network: bool = False  # let the datasets library download what is missing
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTasks:
+    """The tasks that settings name, all of them present with their data."""
+
+    settings: HarnessSettings
+    manager: Any
+    names: tuple[str, ...]  # as lm-eval knows them, in the order of the settings
+    leaves: Mapping[str, tuple[tuple[str, Mapping[str, Any]], ...]]  # by name: leaf tasks and their configurations
+
     @property
     def digest(self) -> str:
-        """What the results depend on: the settings, lm-eval's version, and the content of local task files."""
-        files = [
-            sha256_file(Path(task)) for task in self.tasks if task.endswith(YAML_SUFFIXES) and Path(task).is_file()
-        ]
-        given = [sorted(m.items()) for m in (self.metrics, self.model_arguments, self.arguments)]
-        parts = [version("lm-eval"), self.tasks, str(self.include_path), files, given]
+        """What the results depend on: the settings, lm-eval's version, the content of local task and data files."""
+        given = self.settings
+        files = [*_task_files(given), *_data_files(cfg for found in self.leaves.values() for _, cfg in found)]
+        contents = [sha256_file(file) for file in dict.fromkeys(files)]
+        options = [sorted(m.items()) for m in (given.model_arguments, given.arguments)]
+        metrics = sorted((_short(task), metric) for task, metric in given.metrics.items())
+        parts = [version("lm-eval"), [_short(task) for task in given.tasks], self.names, contents, metrics, options]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def find_tasks(settings: HarnessSettings) -> FoundTasks:
+    """Find every named task, and refuse at once all whose data would have to be fetched. No model is needed."""
+    _import()
+    if not settings.tasks:
+        raise ScoreError("no lm-eval task is named: name at least one")
+    manager, names = _manager(settings)
+    leaves = {name: tuple(_leaves(manager.task_index, name)) for name in names}
+    if not settings.allow_network:
+        require_local({leaf: cfg for found in leaves.values() for leaf, cfg in found})
+    return FoundTasks(settings=settings, manager=manager, names=names, leaves=leaves)
 
 
 class Harness:
     """lm-eval around one live model. Build it once; call `score` whenever the weights have changed."""
 
-    def __init__(self, model: Any, *, tokenizer: Path, settings: HarnessSettings) -> None:
+    def __init__(self, model: Any, *, tokenizer: Path, tasks: FoundTasks) -> None:
         lm_eval = _import()
-        self.settings = settings
-        if not settings.tasks:
-            raise ScoreError("no lm-eval task is named: name at least one")
-        self._manager, self.names = _manager(settings)
-        leaves = {name: list(_leaves(self._manager.task_index, name)) for name in self.names}
-        if not settings.allow_network:
-            require_local({leaf: cfg for found in leaves.values() for leaf, cfg in found})
+        settings = tasks.settings
+        self.settings, self._manager, self.names = settings, tasks.manager, tasks.names
         with _offline(not settings.allow_network), _quiet():
             try:
                 self._tasks = self._manager.load(list(self.names))["tasks"]
             except Exception as error:  # the library raises whatever its loaders raise
                 raise ScoreError(f"lm-eval cannot load {', '.join(self.names)}: {error}") from error
-            self._leaves = {name: [leaf for leaf, _ in found] for name, found in leaves.items()}
+            self._leaves = {name: [leaf for leaf, _ in found] for name, found in tasks.leaves.items()}
             self._lm = lm_eval.models.huggingface.HFLM(
                 pretrained=model, tokenizer=str(tokenizer), **{"batch_size": 16, **settings.model_arguments}
             )
@@ -90,16 +112,33 @@ class Harness:
             except (ValueError, TypeError, KeyError) as error:
                 raise ScoreError(f"lm-eval refused the evaluation: {error}") from error
         assert output is not None  # only ranks other than 0 of a distributed run get None
+        return self._results(lambda leaf, given: self._items(output, leaf, given))
+
+    def nothing(self) -> tuple[TaskResult, ...]:
+        """What a model scores that holds NaN: NaN for every item, so that it can be compared like any other."""
+        return self._results(lambda leaf, given: np.full(self._count(leaf), np.nan))
+
+    def _results(self, items: Callable[[str, str], Array]) -> tuple[TaskResult, ...]:
         return tuple(
             TaskResult(
                 name=given,
                 category=self.settings.categories.get(given, "lm-eval"),
-                correct=np.concatenate([self._items(output, leaf, given) for leaf in self._leaves[name]]),
+                correct=np.concatenate([items(leaf, given) for leaf in self._leaves[name]]),
             )
             for given, name in zip(self.settings.tasks, self.names, strict=True)
         )
 
-    def _items(self, output: Mapping[str, Any], leaf: str, given: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _count(self, leaf: str) -> int:
+        """The items of a task that lm-eval would run under the arguments given."""
+        chosen = (self.settings.arguments.get("samples") or {}).get(leaf)
+        if chosen is not None:
+            return len(chosen)
+        count, limit = len(self._tasks[leaf].eval_docs), self.settings.arguments.get("limit")
+        if limit is None:
+            return count
+        return min(count, math.ceil(count * limit) if limit < 1 else int(limit))
+
+    def _items(self, output: Mapping[str, Any], leaf: str, given: str) -> Array:
         samples = output["samples"][leaf]
         if not samples:
             raise ScoreError(f"lm-eval task {leaf!r} has no item: raise the limit")
@@ -152,6 +191,39 @@ def _is_local(cfg: Mapping[str, Any]) -> bool:
     return (Path(config.HF_DATASETS_CACHE) / str(path).replace("/", "___").lower()).is_dir() or (
         Path(config.HF_DATASETS_CACHE) / str(path).replace("/", "___")
     ).is_dir()
+
+
+def _task_files(settings: HarnessSettings) -> Iterator[Path]:
+    """The named YAML files, what they include, and the YAML and Python files beside them, whose functions they call."""
+    named = [Path(task).resolve() for task in settings.tasks if task.endswith(YAML_SUFFIXES)]
+    folders = [file.parent for file in named] + ([settings.include_path] if settings.include_path else [])
+    waiting = [
+        file for folder in folders for file in sorted(folder.rglob("*")) if file.suffix in (*YAML_SUFFIXES, ".py")
+    ]
+    seen: set[Path] = set()
+    while waiting:
+        file = waiting.pop(0).resolve()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        yield file
+        if file.suffix in YAML_SUFFIXES:
+            included = _INCLUDE.findall(file.read_text(encoding="utf-8"))
+            waiting += [file.parent / name for name in included]
+
+
+def _data_files(configurations: Iterable[Mapping[str, Any]]) -> Iterator[Path]:
+    for cfg in configurations:
+        for name in _flat((cfg.get("dataset_kwargs") or {}).get("data_files") or ()):
+            if "://" not in name:
+                path = Path(name).expanduser()
+                found = sorted(Path().glob(name)) if not path.is_absolute() and not path.exists() else [path]
+                yield from (file for file in found if file.is_file())
+
+
+def _short(task: str) -> str:
+    """A task's name without the folders of its file: a study that moved is the same study."""
+    return Path(task).name if task.endswith(YAML_SUFFIXES) else task
 
 
 def _is_local_file(file: str) -> bool:

@@ -3,14 +3,14 @@
     checkpoints, rows -> blend (one read) -> one buffer per row -> copied into the model -> scored -> next row
 
 The buffers of a batch of rows come out of a single read of the checkpoints. A batch is as large as the memory it may
-use allows; with a small model that is a whole sweep. Where only one row fits, it needs no buffer: the blocks go
-straight into the parameters.
+use allows; with a small model that is a whole sweep. The next batch uses the same buffers: fresh memory costs more than
+a second read of files that the page cache holds, so from those no more is taken than pays. Where only one row fits, it
+needs no buffer: the blocks go straight into the parameters.
 """
 
 from __future__ import annotations
 
 import bisect
-import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,14 +24,18 @@ from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import MemorySink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
+from trajsoup.lm.models import open_model, with_fast_experts
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
 from trajsoup.store.remote import RemotePath
+from trajsoup.store.source import is_warm
 
 if TYPE_CHECKING:
     import torch
 
 MEMORY_BYTES = 2 << 30  # for the rows of one read
+WARM_BYTES = 256 << 20  # the same, where a read is cheap
+WARM_ROWS = 4  # but at least so many
 
 
 def stream_rows(
@@ -65,45 +69,36 @@ def stream_rows(
             sink.finish()
             yield row
         return
+    files = [path for checkpoint in used.values() for path in checkpoint.files]
+    is_remote = any(isinstance(path, RemotePath) for path in files)
+    if len(rows) * layout.nbytes > WARM_BYTES and not is_remote and is_warm(files):
+        at_once = min(at_once, max(WARM_ROWS, WARM_BYTES // layout.nbytes))
+    sinks = [MemorySink(layout) for _ in rows[:at_once]]
+    tensors = [as_tensors(sink) for sink in sinks]
     for start in range(0, len(rows), at_once):
         batch = rows[start : start + at_once]
-        sinks = [MemorySink(layout) for _ in batch]
-        blend(used, batch, sinks, layout=layout, exact_from=exact_from, options=options, progress=progress)
-        sinks.reverse()
-        for row in batch:
-            placement.copy(as_tensors(sinks.pop()))  # a row's buffer is freed once it is in the model
+        blend(
+            used, batch, sinks[: len(batch)], layout=layout, exact_from=exact_from, options=options, progress=progress
+        )
+        for row, values in zip(batch, tensors, strict=False):
+            placement.copy(values)
             yield row
 
 
 def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "float32") -> Any:
     """Load a checkpoint folder with transformers, in evaluation mode."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
     if not (checkpoint.folder / "config.json").is_file():
         raise CheckpointError(
             f"{checkpoint.folder} has no config.json, so no model can be made of its weights: copy the fork point's"
         )
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # loading is part of a longer progress, which the command line shows
-    try:
-        if isinstance(checkpoint.folder, RemotePath):
-            model: Any = _from_store(checkpoint, dtype=getattr(torch, dtype))
-        else:
-            model = AutoModelForCausalLM.from_pretrained(
-                checkpoint.folder, dtype=getattr(torch, dtype), local_files_only=True
-            )
-    finally:
-        if bars:
-            logging.enable_progress_bar()
-    if device == "cpu":
-        with contextlib.suppress(ValueError):  # a model without experts
-            model.set_experts_implementation("grouped_mm")  # the others are several times slower on a CPU
+    folder = checkpoint.folder
+    model: Any = (
+        _from_store(checkpoint, dtype=dtype) if isinstance(folder, RemotePath) else open_model(folder, dtype=dtype)
+    )
     return model.to(device).eval()
 
 
-def _from_store(checkpoint: Checkpoint, *, dtype: Any) -> Any:
+def _from_store(checkpoint: Checkpoint, *, dtype: str) -> Any:
     """The same from an object store: small files through a temporary folder, weights through memory."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -114,7 +109,10 @@ def _from_store(checkpoint: Checkpoint, *, dtype: Any) -> Any:
         config = AutoConfig.from_pretrained(side_files_here(checkpoint, Path(folder)), local_files_only=True)
         with torch.device("meta"):  # the class alone is wanted: AutoModelForCausalLM itself insists on a folder
             kind = type(AutoModelForCausalLM.from_config(config))
-        return kind.from_pretrained(None, config=config, state_dict=as_tensors(sink), dtype=dtype)
+        weights = as_tensors(sink)
+        return with_fast_experts(
+            kind.from_pretrained(None, config=config, state_dict=weights, dtype=getattr(torch, dtype))
+        )
 
 
 class LiveSink:

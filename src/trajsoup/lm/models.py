@@ -9,11 +9,12 @@ far slower on a CPU, where its linear attention has no kernel.
 
 from __future__ import annotations
 
+import contextlib
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.errors import TrainError
+from trajsoup.errors import CheckpointError, TrainError
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -102,31 +103,34 @@ def new_model(config: PretrainedConfig, *, seed: int) -> PreTrainedModel:
     logging.disable_progress_bar()  # saving a small model is not worth a bar on somebody's terminal
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, **_experts(config))
+        return with_fast_experts(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
 
 
 def open_model(folder: Path, *, dtype: str = "float32") -> PreTrainedModel:
     """Load a checkpoint folder as a causal language model. Nothing is downloaded, no code of the folder is run."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # loading is part of a longer progress, which the command line shows
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,
             dtype=getattr(torch, dtype),
             use_safetensors=True,
-            **_experts(config),
         )
     except (OSError, ValueError, KeyError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TrainError(
+        raise CheckpointError(
             f"{folder} cannot be loaded as a causal language model: {first_line}: check the folder"
         ) from error
+    return with_fast_experts(model)
 
 
-def _experts(config: PretrainedConfig) -> dict[str, str]:
-    has_experts = any(getattr(config, name, None) for name in ("n_routed_experts", "num_experts", "num_local_experts"))
-    return {"experts_implementation": FAST_EXPERTS} if has_experts else {}
+def with_fast_experts(model: Any) -> Any:
+    """Choose the fastest way through the experts, where there are any."""
+    with contextlib.suppress(ValueError):  # a model without experts
+        model.set_experts_implementation(FAST_EXPERTS)
+    return model

@@ -98,7 +98,7 @@ POST_TRAINING = (
     *_group("function calling", ("BFCL v4", None)),
 )
 
-PRESETS = {"paper-mid-training": MID_TRAINING, "paper-post-training": POST_TRAINING}
+PRESETS = {"paper-41": MID_TRAINING, "paper-16": POST_TRAINING}
 
 
 def preset_tasks(name: str) -> dict[str, str]:

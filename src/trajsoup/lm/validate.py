@@ -9,6 +9,7 @@ predicted exactly once. Padding follows the tokens and is in no sum. Nothing is 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from trajsoup.lm.corpus import TokenSet
 if TYPE_CHECKING:
     import torch
 
+_IS_SPLIT: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 LOGIT_BYTES = 4 << 20  # of the logits that exist at once: they should stay in a core's cache
 
 
@@ -174,12 +176,17 @@ def logit_reader(model: Any) -> Callable[[NDArray[np.int64]], Iterator[tuple[int
 
 
 def _split_head(model: Any) -> Sequence[Any] | None:
-    """The body and the head, if applying one after the other is what the model does: some cap their logits."""
+    """The body and the head, if applying one after the other is what the model does: some cap their logits.
+
+    Tried once per model, for two short passes count beside a short corpus; other weights change nothing about it.
+    """
     import torch
 
     body, head = getattr(model, "base_model", None), model.get_output_embeddings()
     if body is None or body is model or head is None:
         return None
+    if model in _IS_SPLIT:
+        return (body, head) if _IS_SPLIT[model] else None
     vocabulary = model.config.get_text_config().vocab_size
     ids = torch.arange(min(8, vocabulary), device=next(model.parameters()).device)[None]
     try:
@@ -187,7 +194,10 @@ def _split_head(model: Any) -> Sequence[Any] | None:
         apart = head(body(input_ids=ids, use_cache=False).last_hidden_state)
     except (TypeError, AttributeError):
         return None
-    return (body, head) if torch.equal(whole, apart) else None
+    same = torch.equal(whole, apart)
+    if torch.isfinite(whole).all():  # a model that gives NaN tells nothing
+        _IS_SPLIT[model] = same
+    return (body, head) if same else None
 
 
 def _windows(

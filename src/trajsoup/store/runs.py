@@ -30,6 +30,7 @@ class Saved:
     step: int | None = None
     tokens: int | None = None
     train_loss: float | None = None  # mean of the logged losses since the checkpoint before
+    losses_logged: int | None = None  # how many that were
     val_loss: float | None = None
     accuracy: float | None = None
 
@@ -179,6 +180,7 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
             replace(
                 s,
                 train_loss=math.fsum(window) / len(window) if window else None,
+                losses_logged=len(window) or None,
                 val_loss=next((p.val_loss for p in reversed(own) if p.val_loss is not None), None),
                 accuracy=next((p.accuracy for p in reversed(own) if p.accuracy is not None), None),
             )

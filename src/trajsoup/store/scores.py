@@ -148,9 +148,9 @@ def _documents(losses: DocumentLosses) -> dict[str, Any]:
     }
 
 
-def _plain(value: float) -> float | str:
+def _plain(value: float) -> float | None:
     """JSON has no NaN."""
-    return value if np.isfinite(value) else str(value)
+    return value if np.isfinite(value) else None
 
 
 def _encode(values: NDArray[Any], dtype: str) -> str:

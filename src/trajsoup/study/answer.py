@@ -34,7 +34,7 @@ SOUP = "soup"
 def answer_stage(bench: Workbench) -> bool:
     """Write the soup that validation chose, and say what was seen."""
     records = bench.records
-    inputs = {name: records.digest(name) for name in ("screen", "rows", "evaluations", "comparisons")}
+    inputs = {name: records.digest(name) for name in ("validation", "screen", "rows", "evaluations", "comparisons")}
 
     def make() -> AnswerRecord:
         rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
@@ -52,7 +52,11 @@ def answer_stage(bench: Workbench) -> bool:
                 "within their share of the budget; see records/screen.json"
             )
         words = sentences(
-            found, rows=rows, evaluations=records.require("evaluations"), screen=records.require("screen")
+            found,
+            rows=rows,
+            evaluations=records.require("evaluations"),
+            screen=records.require("screen"),
+            validation=records.require("validation"),
         )
         return AnswerRecord(
             inputs=inputs,

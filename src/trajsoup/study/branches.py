@@ -53,6 +53,7 @@ class Branches:
     baseline: str  # name of the branch that the screen compares with
     fork_point: Place | None = None
     tolerance: float = TOLERANCE
+    force: tuple[str, ...] = ()  # branches to admit whatever the screen says
     notes: tuple[str, ...] = ()
 
     @property
@@ -68,16 +69,25 @@ class Branches:
     def pools(self) -> tuple[Pool, ...]:
         """The candidate pools, keyed by absolute path."""
         return tuple(
-            Pool(branch=b.name, candidates=tuple(self._candidate(b.name, s) for s in b.checkpoints))
+            Pool(
+                branch=b.name,
+                candidates=tuple(
+                    self._candidate(b.name, s, before)
+                    for before, s in zip((None, *b.checkpoints), b.checkpoints, strict=False)
+                ),
+            )
             for b in self.branches
         )
 
-    def _candidate(self, branch: str, saved: Saved) -> Candidate:
+    def _candidate(self, branch: str, saved: Saved, before: Saved | None) -> Candidate:
+        position = self.position(saved)
+        is_smoothed = saved.losses_logged is not None and saved.losses_logged > 1
         return Candidate(
             key=absolute(saved.path),
             branch=branch,
-            tokens=self.position(saved),
+            tokens=position,
             train_loss=saved.train_loss,
+            window_tokens=position - (0 if before is None else self.position(before)) if is_smoothed else None,
             val_loss=saved.val_loss,
             accuracy=saved.accuracy,
             unit=self.unit,
@@ -139,13 +149,17 @@ def load_branches(path: Path) -> Branches:
         raise StudyError(f"{path}: has no branches: write it with `trajsoup scan RUN_DIR... -o {path}`")
     branches = tuple(_branch(str(name), entry, base, str(path)) for name, entry in entries.items())
     screen = data.get("screen") or {}
-    check_keys(screen, ("baseline", "tolerance"), where=f"{path}: screen")
+    check_keys(screen, ("baseline", "tolerance", "force"), where=f"{path}: screen")
+    force = screen.get("force") or []
+    if not isinstance(force, list) or not {str(name) for name in force} <= {str(name) for name in entries}:
+        raise StudyError(f"{path}: screen: force is {force!r}: list branches out of {', '.join(map(str, entries))}")
     tolerance = _number(screen.get("tolerance"), f"{path}: screen: tolerance")
     return Branches(
         branches=branches,
         fork_point=_below(base, data["fork_point"]) if data.get("fork_point") else None,
         baseline=str(screen.get("baseline") or branches[0].name),
         tolerance=TOLERANCE if tolerance is None else tolerance,
+        force=tuple(map(str, force)),
     )
 
 
@@ -155,7 +169,8 @@ def save_branches(study: Branches, path: Path) -> None:
     lines = [_HEAD]
     fork = None if study.fork_point is None else _relative(study.fork_point, base)
     lines.append(_dump({"fork_point": fork}))
-    lines.append(_dump({"screen": {"baseline": study.baseline, "tolerance": study.tolerance}}))
+    screen = {"baseline": study.baseline, "tolerance": study.tolerance}
+    lines.append(_dump({"screen": {**screen, "force": list(study.force)} if study.force else screen}))
     lines.append("branches:\n")
     for branch in study.branches:
         lines.append(
@@ -167,6 +182,7 @@ def save_branches(study: Branches, path: Path) -> None:
                 "step": s.step,
                 "tokens": s.tokens,
                 "train_loss": s.train_loss,
+                "losses_logged": s.losses_logged,
                 "val_loss": s.val_loss,
                 "accuracy": s.accuracy,
             }
@@ -181,19 +197,21 @@ def _branch(name: str, entry: Any, base: Place, where: str) -> Branch:
     listed = entry.get("checkpoints")
     if not isinstance(listed, list) or not listed:
         raise StudyError(f"{where}: branch {name!r} lists no checkpoints: scan the runs again")
-    fields = ("path", "step", "tokens", "train_loss", "val_loss", "accuracy")
+    scores = ("train_loss", "val_loss", "accuracy")
+    fields = ("path", "step", "tokens", "losses_logged", *scores)
     saved: list[Saved] = []
     for number, item in enumerate(listed, start=1):
         check_keys(item, fields, where=f"{where}: branch {name!r}, checkpoint {number}")
         here = f"{where}: branch {name!r}, checkpoint {number}"
         if "path" not in item:
             raise StudyError(f"{here}: has no path")
-        numbers = {field: _number(item.get(field), f"{here}: {field}") for field in fields[3:]}
+        numbers = {field: _number(item.get(field), f"{here}: {field}") for field in scores}
         saved.append(
             Saved(
                 path=_below(path, item["path"]),
                 step=_whole(item.get("step"), f"{here}: step"),
                 tokens=_whole(item.get("tokens"), f"{here}: tokens"),
+                losses_logged=_whole(item.get("losses_logged"), f"{here}: losses_logged"),
                 **numbers,
             )
         )

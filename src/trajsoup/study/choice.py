@@ -31,6 +31,7 @@ class Choice:
     screened: bool = True
     baseline: str | None = None
     tolerance: float | None = None
+    force: tuple[str, ...] = ()  # branches to admit whatever the screen says, besides those of the study
 
     @property
     def rule(self) -> Select:
@@ -49,12 +50,18 @@ def choose(study: Branches, choice: Choice) -> tuple[Row, tuple[Verdict, ...], t
             baseline=choice.baseline or study.baseline,
             tolerance=study.tolerance if choice.tolerance is None else choice.tolerance,
             horizon=choice.horizon,
+            force={*study.force, *choice.force},
         )
         admitted = {v.branch for v in verdicts if v.admitted}
         pools = tuple(pool for pool in pools if pool.branch in admitted)
         rejected = [v.branch for v in verdicts if not v.admitted]
         if rejected:
-            notes.append(f"left out by the screen: {', '.join(rejected)} (--no-screen keeps them)")
+            notes.append(f"left out by the screen: {', '.join(rejected)} (--force BRANCH admits one, --no-screen all)")
+        notes += [
+            f"{v.branch} is forced in although its training loss is {v.loss_gap:+.1%} off the baseline's"
+            for v in verdicts
+            if v.forced
+        ]
         notes += [
             f"{v.branch} trains to a much lower loss than the baseline ({v.loss_gap:+.1%}): check it for overfitting"
             for v in verdicts
@@ -62,7 +69,7 @@ def choose(study: Branches, choice: Choice) -> tuple[Row, tuple[Verdict, ...], t
         ]
         if not pools:
             raise ScreenError(
-                "no branch passed the screen: raise --tolerance, choose another --baseline, or --no-screen"
+                "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
             )
     if choice.strategy is Strategy.SINGLE_MERGE:
         pool = _one_branch(pools, choice)

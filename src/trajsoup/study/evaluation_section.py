@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,6 +11,7 @@ from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import parse_number, parse_tokens
 from trajsoup.core.screening import TOLERANCE
 from trajsoup.errors import StudyError
+from trajsoup.study.lm_eval_section import LmEval, parse_lm_eval
 from trajsoup.study.yaml_file import check_keys
 
 EVALUATE_FIELDS = {
@@ -22,6 +23,9 @@ EVALUATE_FIELDS = {
     "horizons": "Into how many equal horizons the full one is divided, for choices and curves. Default 4.",
     "rank_by": "`loss` (default) or `accuracy`: what ranks checkpoints and chooses.",
     "tolerance": "Of the screen. Default 0.01.",
+    "baseline": "The branch that the screen compares with. Default: the first whose recipe is the study's baseline.",
+    "force": "Branches to admit whatever the screen says; they stay marked. Default none.",
+    "lm_eval": "Tasks of lm-eval beside the embedded suite; see below. Default none.",
     "resamples": "Of the bootstrap. Default 10000.",
 }
 SFT_FIELDS = {
@@ -67,6 +71,9 @@ class EvaluationPlan:
     horizons: int = 4
     rank_by: RankBy = RankBy.LOSS
     tolerance: float = TOLERANCE
+    baseline: str | None = None  # None: the plan's
+    force: tuple[str, ...] = ()
+    lm_eval: LmEval | None = None
     resamples: int = 10_000
 
 
@@ -92,8 +99,8 @@ class Sweep:
     merge_size: int | None = None
 
 
-def parse_evaluation(data: Any, *, where: str) -> EvaluationPlan:
-    """Read `evaluate`."""
+def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> EvaluationPlan:
+    """Read `evaluate` of a study with these branches."""
     check_keys(data, tuple(EVALUATE_FIELDS), where=where)
     base = EvaluationPlan()
     tokens = {
@@ -107,8 +114,13 @@ def parse_evaluation(data: Any, *, where: str) -> EvaluationPlan:
     rank_by = str(data.get("rank_by", base.rank_by.value))
     if rank_by not in tuple(RankBy):
         raise StudyError(f"{where}: rank_by is {rank_by!r}: use loss or accuracy")
-    if rank_by == RankBy.ACCURACY and not whole.get("items"):
-        raise StudyError(f"{where}: rank_by accuracy needs `items` of 1 or more")
+    lm_eval = parse_lm_eval(data["lm_eval"], where=f"{where}: lm_eval") if data.get("lm_eval") else None
+    if rank_by == RankBy.ACCURACY and not whole.get("items") and not (lm_eval and lm_eval.choose):
+        raise StudyError(f"{where}: rank_by accuracy needs `items` of 1 or more, or `lm_eval` tasks to choose with")
+    force = data.get("force") or []
+    named = [*(force if isinstance(force, list) else [force]), *([data["baseline"]] if data.get("baseline") else [])]
+    if unknown := [name for name in named if str(name) not in branches]:
+        raise StudyError(f"{where}: there is no branch {unknown[0]!r}: the branches are {', '.join(branches)}")
     ks = data.get("ks", base.ks)
     if not isinstance(ks, list | tuple) or not ks:
         raise StudyError(f"{where}: ks is {ks!r}: list at least one K")
@@ -121,6 +133,9 @@ def parse_evaluation(data: Any, *, where: str) -> EvaluationPlan:
         ks=counts,
         rank_by=RankBy(rank_by),
         tolerance=parse_number(data.get("tolerance", base.tolerance), where=f"{where}: tolerance"),
+        baseline=str(data["baseline"]) if data.get("baseline") else None,
+        force=tuple(map(str, force)) if isinstance(force, list) else (str(force),),
+        lm_eval=lm_eval,
     )
 
 

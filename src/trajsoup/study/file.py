@@ -114,6 +114,7 @@ def load_study(path: Path) -> Study:
     max_epochs = parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs")
     if max_epochs <= 0:
         raise StudyError(f"{where}: max_epochs is {max_epochs:g}: use a number above 0")
+    recipes = _branches(data["branches"], baseline, where)
     return Study(
         path=path,
         output=path.parent / str(data.get("output") or "."),
@@ -126,11 +127,11 @@ def load_study(path: Path) -> Study:
         horizon=parse_tokens(data["horizon"], where=f"{where}: horizon"),
         checkpoint_every=parse_tokens(data["checkpoint_every"], where=f"{where}: checkpoint_every"),
         baseline=baseline,
-        recipes=_branches(data["branches"], baseline, where),
+        recipes=recipes,
         trainer=trainer,
         report_to=report_to,
         max_epochs=max_epochs,
-        evaluation=parse_evaluation(data.get("evaluate") or {}, where=f"{where}: evaluate"),
+        evaluation=parse_evaluation(data.get("evaluate") or {}, branches=tuple(recipes), where=f"{where}: evaluate"),
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=parse_whole(data.get("seeds", 1), where=f"{where}: seeds", least=1),

@@ -138,6 +138,7 @@ class ScreenVerdict:
     loss_gap: float  # J
     suspiciously_low: bool  # below the baseline by more than the tolerance: admitted, but look for overfitting
     gaps: tuple[tuple[int, float], ...]  # (tokens, J)
+    forced: bool = False  # admitted by the study file although the screen rejects it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +211,7 @@ class EvaluationsRecord:
 
     inputs: Mapping[str, str]
     evaluations: tuple[Evaluation, ...]
+    notes: tuple[str, ...] = ()  # what of a preset of tasks could not be scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

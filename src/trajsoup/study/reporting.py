@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from trajsoup.core.scores import Scores, TestScores
 from trajsoup.core.soup import Row
 from trajsoup.core.statistics import LEVEL, Better, Comparison, compare_losses, compare_tasks, paired_bootstrap
+from trajsoup.study.lm_eval_section import left_out
 from trajsoup.study.records import (
     ComparisonRecord,
     ComparisonsRecord,
@@ -52,6 +53,7 @@ def evaluations_stage(bench: Workbench, *, also: Callable[[], Sequence[Row]] = t
                 evaluation(row.name, scores[row.name], seeds=seeds, resamples=bench.setup.evaluation.resamples)
                 for row in rows.rows
             ),
+            notes=left_out(bench.setup.evaluation.lm_eval),
         )
 
     return records.ensure("evaluations", inputs, make)

@@ -25,7 +25,7 @@ from trajsoup.core.splits import Split
 from trajsoup.engine.workers import Options
 from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
-from trajsoup.lm.harness import Harness, HarnessSettings
+from trajsoup.lm.harness import Harness, HarnessSettings, find_tasks
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.tasks.items import Task
 from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
@@ -184,7 +184,8 @@ class _Suite:
 
     def __init__(self, settings: ScoreSettings, corpus: Corpus, split: Split) -> None:
         self.tokenizer = corpus.tokenizer
-        self.lm_eval = settings.harness(split)
+        named = settings.harness(split)
+        self.lm_eval = None if named is None else find_tasks(named)  # refuses what cannot run before anything is read
         self.harness: Harness | None = None
         self.embedded: PreparedSuite | None = None
         if settings.suite:
@@ -205,7 +206,7 @@ class _Suite:
     def attach(self, model: Any) -> None:
         """Build what needs the live model, once."""
         if self.lm_eval is not None:
-            self.harness = Harness(model, tokenizer=self.tokenizer, settings=self.lm_eval)
+            self.harness = Harness(model, tokenizer=self.tokenizer, tasks=self.lm_eval)
 
     def score(self, model: Any) -> tuple[TaskResult, ...]:
         embedded = () if self.embedded is None else score_suite(model, self.embedded)
@@ -214,7 +215,6 @@ class _Suite:
     def nothing(self) -> tuple[TaskResult, ...]:
         """What a model scores that holds NaN."""
         embedded = () if self.embedded is None else self.embedded.tasks
-        names = () if self.lm_eval is None else self.lm_eval.tasks
         return (
             *(
                 TaskResult(
@@ -225,7 +225,7 @@ class _Suite:
                 )
                 for t in embedded
             ),
-            *(TaskResult(name=name, category="lm-eval", correct=np.array([np.nan])) for name in names),
+            *(() if self.harness is None else self.harness.nothing()),
         )
 
 
@@ -248,20 +248,22 @@ def _keys(rows: Sequence[Row], work: _Work, suite: _Suite) -> dict[str, ScoreKey
 
 
 def _stream(model: Any, work: _Work, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
-    """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only."""
-    done: set[str] = set()
-    try:
-        for row in stream_rows(model, work.checkpoints, rows, options=work.options):
-            done.add(row.name)
-            yield row, True
-    except NonfiniteError:
-        for row in rows:
-            if row.name in done:
-                continue
-            try:
-                for _ in stream_rows(model, work.checkpoints, [row], options=work.options):
-                    yield row, True
-            except NonfiniteError:
+    """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only.
+
+    A read ends where it meets such an ingredient; the rows without it come out of the next: one more read for each.
+    """
+    left = {row.name: row for row in rows}
+    while left:
+        try:
+            for row in stream_rows(model, work.checkpoints, list(left.values()), options=work.options):
+                del left[row.name]
+                yield row, True
+        except NonfiniteError as error:
+            spoilt = [row for row in left.values() if error.key in row.weights]
+            if not spoilt:
+                raise
+            for row in spoilt:
+                del left[row.name]
                 yield row, False
 
 

@@ -22,6 +22,7 @@ from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.remote import absolute
 from trajsoup.study.evaluation_section import EvaluationPlan
+from trajsoup.study.lm_eval_section import harness_settings
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -134,12 +135,13 @@ def make_scorer(
     *,
     folder: Path,
     evaluation: EvaluationPlan,
+    base: Path,
     progress: OnScore = lambda what, done, total: None,
     model_source: Checkpoint | None = None,
     options: Options | None = None,
     executor: Executor | None = None,
 ) -> Scorer:
-    """Cut the corpus to the tokens that the study scores, and choose the suite."""
+    """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
     from trajsoup.lm.probe import probe_of
     from trajsoup.lm.tasks.mid_training import SUITE
     from trajsoup.lm.validate import ValidationSettings
@@ -155,8 +157,14 @@ def make_scorer(
     longest = [c.config.get("max_position_embeddings") for c in checkpoints.values()][:1]
     if longest and isinstance(longest[0], int):
         window = min(window, longest[0])
+    named = evaluation.lm_eval
+    choose_with, report_with = (None, None) if named is None else harness_settings(named, base=base)
     settings = ScoreSettings(
-        suite=suite, items_each=max(evaluation.items, 1), validation=ValidationSettings(window=window)
+        suite=suite,
+        items_each=max(evaluation.items, 1),
+        validation=ValidationSettings(window=window),
+        choose_with=choose_with,
+        report_with=report_with,
     )
     return Scorer(
         corpus=cut,

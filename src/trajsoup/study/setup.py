@@ -109,12 +109,17 @@ def load_setup(path: Path) -> Setup:
             "(validation and test documents are split off), or use `trajsoup merge` with a K of your choice"
         )
     foreign = load_branches(path)
-    evaluate = {"tolerance": foreign.tolerance, **(data.get("evaluate") or {})}
+    screened = {"baseline": foreign.baseline, "tolerance": foreign.tolerance, "force": list(foreign.force)}
+    evaluate = data.get("evaluate") or {}
+    if isinstance(evaluate, dict):
+        evaluate = {**screened, **evaluate}
     return Setup(
         path=path,
         output=path.parent / f"{path.stem}-soups",
         title=path.stem,
-        evaluation=parse_evaluation(evaluate, where=f"{where}: evaluate"),
+        evaluation=parse_evaluation(
+            evaluate, branches=tuple(b.name for b in foreign.branches), where=f"{where}: evaluate"
+        ),
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=1,

@@ -100,11 +100,14 @@ def screen_stage(bench: Workbench) -> bool:
     inputs = {"validation": bench.records.digest("validation"), "plan": bench.records.digest("plan")}
 
     def make() -> ScreenRecord:
-        baseline = bench.records.require("plan").baseline
-        tolerance = bench.setup.evaluation.tolerance
-        verdicts = screen(bench.pools(), baseline=baseline, tolerance=tolerance)
+        evaluation = bench.setup.evaluation
+        baseline, tolerance = evaluation.baseline or bench.records.require("plan").baseline, evaluation.tolerance
+        verdicts = screen(bench.pools(), baseline=baseline, tolerance=tolerance, force=evaluation.force)
         if not any(v.admitted for v in verdicts):
-            raise ScreenError(f"no branch passed the screen against {baseline!r}: raise evaluate.tolerance")
+            raise ScreenError(
+                f"no branch passed the screen against {baseline!r}: raise evaluate.tolerance, or name some in "
+                "evaluate.force"
+            )
         return ScreenRecord(
             inputs=inputs,
             baseline=baseline,
@@ -120,6 +123,7 @@ def screen_stage(bench: Workbench) -> bool:
                     loss_gap=v.loss_gap,
                     suspiciously_low=v.suspiciously_low,
                     gaps=v.gaps,
+                    forced=v.forced,
                 )
                 for v in verdicts
             ),
@@ -147,6 +151,7 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
     setup = bench.setup
     if setup.study is not None:
         plan_study(setup.study)  # a study that cannot be planned is refused before its corpus is tokenised
+    bench.require_tasks()
     corpus = bench.corpus
     sizes = {split.value: corpus.split(split).n_tokens for split in Split}
     if setup.study is not None:

@@ -21,6 +21,7 @@ from trajsoup.study.records import (
     FineTuningRecord,
     RowRecord,
     ScreenRecord,
+    ScreenVerdict,
     SeedsRecord,
     Signal,
     SweepRecord,
@@ -88,18 +89,15 @@ def main_table(records: Records) -> Table:
     documents = found.evaluations[0].loss.count
     note = (
         f"Test split, {documents:,} documents, seed {seeds}; [95 % bootstrap interval]. Branches, K and horizon were "
-        "chosen on validation, within the same freedom for every row; ~ within noise."
+        "chosen on validation, within the same freedom for every row; p: probability of a true improvement; ~ within noise."
     )
-    return Table(title="Main table", columns=tuple(columns), rows=tuple(lines), notes=(note,))
+    return Table(title="Main table", columns=tuple(columns), rows=tuple(lines), notes=(note, *found.notes))
 
 
 def screen_table(records: Records) -> Table:
     """Who passed."""
     found: ScreenRecord = records.require("screen")
-    lines = [
-        (v.branch, f"{v.loss:.4f}", f"{v.loss_gap:+.2%}", _verdict(v.admitted, v.suspiciously_low))
-        for v in found.verdicts
-    ]
+    lines = [(v.branch, f"{v.loss:.4f}", f"{v.loss_gap:+.2%}", _verdict(v)) for v in found.verdicts]
     note = f"Against {found.baseline}, tolerance {found.tolerance:.1%}, on a {found.measured_on}."
     return Table(
         title="Compatibility screen", columns=("branch", "loss", "J", "verdict"), rows=tuple(lines), notes=(note,)
@@ -255,11 +253,14 @@ def estimate(found: Estimate | None, *, scale: float = 1.0, digits: int = 4) -> 
 
 
 def difference(found: ComparisonRecord | None) -> str:
-    """A paired difference with its interval; ~ where it is within noise."""
+    """A paired difference, its interval and the probability that it is an improvement; ~ where it is within noise."""
     if found is None or found.difference is None:
         return ""
+    scale, digits = (1.0, 4) if found.signal is Signal.LOSS else (100.0, 1)
+    p = found.probability_of_improvement
+    likely = "" if p is None else f" p={p:.3f}"
     mark = " ~" if found.within_noise else ""
-    return _spread(found.difference, found.low, found.high, 1.0, 4, sign=True) + mark
+    return _spread(found.difference, found.low, found.high, scale, digits, sign=True) + likely + mark
 
 
 def _spread(
@@ -282,8 +283,9 @@ def _law(law: FittedLaw) -> str:
     return f"{name}: asymptote {law.asymptote:.4f}, exponent {law.exponent:.3f}{interval}, R^2 {law.r_squared:.3f}{warning}"
 
 
-def _verdict(admitted: bool, low: bool) -> str:
-    return ("admitted" if admitted else "rejected") + (", below the baseline: overfitting?" if low else "")
+def _verdict(v: ScreenVerdict) -> str:
+    text = "forced in" if v.forced else "admitted" if v.admitted else "rejected"
+    return text + (", below the baseline: overfitting?" if v.suspiciously_low else "")
 
 
 def _line(cells: Sequence[str]) -> str:

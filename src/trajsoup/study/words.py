@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.statistics import Optimism, ranking_agreement
 from trajsoup.study.records import (
     ComparisonRecord,
     EvaluationsRecord,
@@ -12,6 +13,7 @@ from trajsoup.study.records import (
     ScreenRecord,
     SeedSpread,
     Signal,
+    ValidationRecord,
 )
 
 
@@ -21,6 +23,7 @@ def sentences(
     rows: Mapping[str, RowRecord],
     evaluations: EvaluationsRecord,
     screen: ScreenRecord,
+    validation: ValidationRecord,
 ) -> tuple[str, ...]:
     """The paragraph under the main table."""
     losses = {e.row: e.loss.value for e in evaluations.evaluations if e.loss.value is not None}
@@ -44,6 +47,8 @@ def sentences(
     accuracy = by_name.get(("soup-limited", Signal.ACCURACY))
     if accuracy is not None:
         said.append(f"On the tasks, the soup of the same budget {against(accuracy)}.")
+    said += _flattery(rows, losses)
+    said += _rankings(validation)
     return tuple(said)
 
 
@@ -63,6 +68,7 @@ def against(found: ComparisonRecord, reference: str = "the best single-trajector
     scale = 1.0 if lower else 100.0
     interval = (
         f"{scale * found.difference:+.4f} {unit}, 95 % interval {scale * found.low:+.4f} to {scale * found.high:+.4f}"
+        + (f", better with probability {p:.3f}" if (p := found.probability_of_improvement) is not None else "")
     )
     if found.within_noise:
         return f"cannot be told from {reference} ({interval}: within noise)"
@@ -88,12 +94,51 @@ def over_seeds(comparisons: Sequence[SeedSpread]) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _flattery(rows: Mapping[str, RowRecord], losses: Mapping[str, float]) -> list[str]:
+    """The optimism of selection: validation minus test of the winner, beside that of a model fixed in advance."""
+    both = {
+        name: (row.validation_loss, losses[name])
+        for name, row in rows.items()
+        if row.validation_loss is not None and name in losses
+    }
+    chosen = {name: pair[0] for name, pair in both.items() if rows[name].chosen_on.free}
+    if not chosen:
+        return []
+    winner = min(chosen, key=lambda name: chosen[name])
+    fixed = next((name for name in both if not rows[name].chosen_on.free), None)
+    reference_gap = None if fixed is None else both[fixed][0] - both[fixed][1]
+    found = Optimism(validation=both[winner][0], test=both[winner][1], reference_gap=reference_gap)
+    text = (
+        f"Optimism of selection: {rows[winner].label}, the winner on validation, has {found.validation:.4f} there and "
+        f"{found.test:.4f} on test, {found.gap:+.4f}"
+    )
+    if fixed is not None and found.beyond_reference is not None:
+        text += (
+            f", against {reference_gap:+.4f} of {rows[fixed].label}, which nothing chose: choosing flatters by "
+            f"{max(-found.beyond_reference, 0.0):.4f} nats"
+        )
+    return [f"{text}."]
+
+
+def _rankings(validation: ValidationRecord) -> list[str]:
+    """How far ranking by loss and by accuracy agree."""
+    scored = [(c.loss, c.accuracy) for c in validation.checkpoints]
+    both = [(loss, accuracy) for loss, accuracy in scored if loss is not None and accuracy is not None]
+    rho = ranking_agreement([loss for loss, _ in both], [accuracy for _, accuracy in both])
+    if rho is None:
+        return []
+    return [f"Ranking the {len(both)} checkpoints by validation loss and by accuracy agrees to Spearman's {rho:+.2f}."]
+
+
 def _screened(screen: ScreenRecord) -> str:
     admitted = [v for v in screen.verdicts if v.admitted]
     rejected = [v for v in screen.verdicts if not v.admitted]
-    text = f"{len(admitted)} of {len(screen.verdicts)} branches passed the screen"
+    forced = [v.branch for v in admitted if v.forced]
+    text = f"{len(admitted) - len(forced)} of {len(screen.verdicts)} branches passed the screen"
     if rejected:
         text += f"; {', '.join(f'{v.branch} ({v.loss_gap:+.1%})' for v in rejected)} did not"
+    if forced:
+        text += f"; {', '.join(forced)} did not, but was forced in"
     low = [v.branch for v in admitted if v.suspiciously_low]
     if low:
         text += f"; {', '.join(low)} lies below the baseline by more than the tolerance, which may be overfitting"

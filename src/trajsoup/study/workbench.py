@@ -22,6 +22,7 @@ from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.data import load_data
 from trajsoup.study.field import Field
+from trajsoup.study.lm_eval_section import require_tasks
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
@@ -115,10 +116,16 @@ class Workbench:
             model_source=self.model_source,
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
+            base=self.setup.path.parent,
             progress=self.progress,
             executor=self.executor,
             options=self.options,
         )
+
+    def require_tasks(self) -> None:
+        """Refuse lm-eval tasks that cannot run here, before anything is trained or scored."""
+        if self.setup.evaluation.lm_eval is not None:
+            require_tasks(self.setup.evaluation.lm_eval, base=self.setup.path.parent)
 
     def gram(self, keys: Sequence[str], *, centre: str | None) -> Gram:
         """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
