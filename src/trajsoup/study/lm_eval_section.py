@@ -47,7 +47,7 @@ def parse_lm_eval(data: Any, *, where: str) -> LmEval:
     names = {part: _names(data.get(part) or (), f"{where}: {part}") for part in ("choose", "report")}
     if not any(names.values()):
         raise StudyError(f"{where}: names no task: list some in `choose` (may choose models) or `report` (may not)")
-    mappings = {name: data.get(name) or {} for name in ("metrics", "model_arguments", "arguments")}
+    mappings: dict[str, Any] = {name: data.get(name) or {} for name in ("metrics", "model_arguments", "arguments")}
     for name, value in mappings.items():
         if not isinstance(value, dict):
             raise StudyError(f"{where}: {name} is {value!r}: write `name: value` pairs")

@@ -440,7 +440,7 @@ class AnswerRecord:
     inputs: Mapping[str, str]
     soup: str  # row, chosen on validation
     single: str  # row, chosen on validation with the same freedom and at most the same budget
-    loss: ComparisonRecord
+    loss: ComparisonRecord | None  # None: there is no soup to compare, the words say why
     accuracy: ComparisonRecord | None
     words: tuple[str, ...]  # what was seen, a sentence each, computed from the numbers
     soup_folder: str | None  # relative to the study

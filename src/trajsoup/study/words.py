@@ -41,6 +41,11 @@ def sentences(
             said.append(
                 f"{subject} ({describe(rows[found.model])}) {against(found)} ({describe(rows[found.reference])})."
             )
+    if ("soup-limited", Signal.LOSS) not in by_name:
+        said.append(
+            "There is no soup to compare at the same budget: fewer than two branches passed the screen, or they have no "
+            "checkpoint within their share of it."
+        )
     merged = by_name.get(("merge", Signal.LOSS))
     if merged is not None:
         said.append(f"Averaging within one trajectory {against(merged, 'its best checkpoint')}.")
