@@ -62,7 +62,9 @@ def test_an_ablation_says_whether_anything_beats_the_default():
     worse = c.Variant(soup=None, label="rank", value=2.1, difference=0.1, low=0.05, high=0.15)
     nominal = c.Variant(soup=None, label="rsqrt", value=1.99, difference=-0.01, low=-0.03, high=0.01)
     sure = c.Variant(soup=None, label="rsqrt", value=1.9, difference=-0.1, low=-0.12, high=-0.08)
-    assert "Nothing beats the default, equal." in captions.ablation(study(equal, worse))
+    assert "Nothing beats equal." in captions.ablation(study(equal, worse))
+    same = c.Variant(soup=None, label="rank", value=2.0)
+    assert captions.ablation(study(equal, same)) == "All 2 variants score the same on test: 2.0000."
     assert "no interval excludes a tie" in captions.ablation(study(equal, worse, nominal))
     assert "beyond noise: rsqrt" in captions.ablation(study(equal, worse, sure))
 
@@ -78,11 +80,11 @@ def test_the_prediction_caption_says_on_which_side_the_model_errs():
 
 def test_direction_and_gain_are_not_related_without_evidence():
     pairs = tuple(c.PairPoint(first="a", second="b", cosine=x, gain=0.1) for x in (0.1, 0.2, 0.3))
-    related = c.Geometry(pairs=pairs, slope=-1.0, intercept=0.0, pearson=-0.9, pearson_p=0.01)
-    assert "weaker alignment goes with larger gains" in captions.direction_gain(related)
+    related = c.Geometry(pairs=pairs, pearson=-0.9, pearson_p=0.01)
+    assert "Weaker alignment goes with larger gains" in captions.direction_gain(related)
     unsure = dataclasses.replace(related, pearson_p=0.4)
     assert "not distinguishable from no relation" in captions.direction_gain(unsure)
-    assert "too few" in captions.direction_gain(c.Geometry(missing="1 pairs are too few"))
+    assert "too few" in captions.direction_gain(c.Geometry(pairs=pairs[:2], missing="2 pairs are too few"))
 
 
 @pytest.mark.parametrize(

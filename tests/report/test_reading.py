@@ -10,6 +10,7 @@ from tests.report.sample_study import Bowl, write_study
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
+from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
 from trajsoup.report.sections import sections
 from trajsoup.study import records as r
@@ -71,10 +72,15 @@ def test_three_branches_are_predicted_from_anchors_and_pairs_alone(contents):
     assert cell.predicted == pytest.approx(cell.value, abs=1e-12)  # a quadratic bowl: the theory is exact
 
 
-def test_the_gain_of_a_pair_is_the_mean_of_its_ends_minus_its_middle(contents):
+def test_the_gain_of_a_pair_is_the_mean_of_its_anchors_minus_their_merge_at_every_k(contents):
     (pair,) = [p for p in contents.geometry.pairs if (p.first, p.second) == ("EXP1", "EXP2")]
-    loss = {x: contents.soups[f"interpolation/EXP1+EXP2/{x}"].scores["validation loss"] for x in (0.0, 0.5, 1.0)}
-    assert pair.gain == pytest.approx((loss[0.0] + loss[1.0]) / 2 - loss[0.5])
+    ks = sorted({cell.k for cell in contents.surface.cells})
+
+    def loss(names, k):
+        return contents.soups[f"scaling/{names}/{k}"].scores["validation loss"]
+
+    gains = [(loss("EXP1", k) + loss("EXP2", k)) / 2 - loss("EXP1+EXP2", k) for k in ks]
+    assert pair.gain == pytest.approx(sum(gains) / len(gains))
 
 
 def test_a_running_study_shows_its_branches_and_nothing_else(tmp_path):
@@ -144,10 +150,10 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
         assert any(v.low is not None for v in ablation.variants if v.label != ablation.default), ablation.name
 
 
-def test_several_seeds_give_a_table_and_their_words(tmp_path):
+def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_confirm(tmp_path):
     study = write_study(tmp_path, SMALL)
     spread = r.SeedSpread(
-        name="soup-extended",
+        name=read_contents(study).answer.loss.name,
         signal=r.Signal.LOSS,
         values={"0": -0.02, "1": -0.01},
         mean=-0.015,
@@ -162,14 +168,17 @@ def test_several_seeds_give_a_table_and_their_words(tmp_path):
     assert read_contents(study).seeds == ()
     Records(study).write("seeds", record)
     found = read_contents(study)
-    assert found.answer.words[-1] == "Two seeds agree."
+    assert read_contents(study).answer.over_seeds.better == 2
+    assert found.answer.loss.evidence is Evidence.STRONG
+    assert found.answer.evidence is Evidence.WITHIN_NOISE
     assert found.answer.seeds == ("0", "1")
-    (table,) = [t for t in sections(found)[0].more if t.name == "seeds"]
+    (table,) = [t for t in sections(found)[0].numbers if t.name == "seeds"]
     assert [cell.text for cell in table.rows[0].cells] == [
         "soup against single",
-        "−0.0200 nats",
-        "−0.0100 nats",
-        "−0.0150 nats",
-        "−0.0800 nats",
-        "+0.0500 nats",
+        "loss, nats",
+        "−0.0200",
+        "−0.0100",
+        "−0.0150",
+        "−0.0800",
+        "+0.0500",
     ]

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 
 from trajsoup.core.pool import RankBy
 from trajsoup.report import contents as c
+from trajsoup.report.figures.branches import running_mean
 from trajsoup.report.figures.curves import focus
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text, tokens_text
+
+SAME = 5e-5  # what four decimals cannot show
 
 
 def differences(rows: Sequence[c.Difference]) -> str:
@@ -39,14 +42,13 @@ def score_table(table: c.ScoreTable) -> str:
     winners = [row for row in table.rows if row.values[last] == best and best is not None]
     if not winners:
         return f"Nothing has been scored on {table.split} yet."
-    winner = winners[0]
-    columns = sum(
-        1 for i in range(len(table.columns)) if winner.values[i] is not None and winner.values[i] == table.best(i)
-    )
-    text = (
-        f"{winner.label} is best overall on {table.split} ({score_text(best, table.rank_by)}) and best in {columns} of "
-        f"{len(table.columns)} columns."
-    )
+    names, verb = _joined([row.label for row in winners]), "is" if len(winners) == 1 else "are"
+    text = f"{names} {verb} best overall on {table.split} ({score_text(best, table.rank_by)})"
+    open_columns = [i for i in range(len(table.columns)) if table.best(i) != table.worst(i)]
+    if len(winners) == 1 and open_columns:
+        first = sum(1 for i in open_columns if winners[0].values[i] == table.best(i))
+        text += f" and best in {first} of {_count(len(open_columns), 'column', 'columns')}"
+    text += "." if len(open_columns) == len(table.columns) else ", where models differ at all."
     if any(any(row.in_noise) for row in table.rows):
         text += " ≈ marks a value whose paired difference from the best lies inside noise."
     return text + (" Lower is better." if table.rank_by is RankBy.LOSS else " In percent.")
@@ -59,16 +61,17 @@ def over_tokens(panel: c.CurvePanel) -> str:
     if not merged:
         return "Only raw checkpoints so far: no strategy has been scored over tokens."
     horizons = sorted({p.tokens for curve in merged for p in curve.points})
-    leads: dict[int, str] = {}
+    leads: dict[int, tuple[str, ...]] = {}
+    final = merged[0].points[-1].value
     for tokens in horizons:
         here = {curve.name: p.value for curve in merged for p in curve.points if p.tokens == tokens}
-        leads[tokens] = next(n for n, v in here.items() if v == best_of(list(here.values()), panel.rank_by))
-    leader = leads[horizons[-1]]
-    count = sum(1 for name in leads.values() if name == leader)
-    final = next(p.value for curve in merged if curve.name == leader for p in curve.points if p.tokens == horizons[-1])
+        final = best_of(list(here.values()), panel.rank_by)
+        leads[tokens] = tuple(name for name, value in here.items() if value == final)
+    leaders = leads[horizons[-1]]
+    count = sum(1 for names in leads.values() if set(leaders) <= set(names))
     text = (
-        f"{leader} leads at {count} of {len(horizons)} horizons and ends at {score_text(final, panel.rank_by)} "
-        f"({panel.split})."
+        f"{_joined(leaders)} {'leads' if len(leaders) == 1 else 'lead together'} at {count} of {len(horizons)} horizons "
+        f"and {'ends' if len(leaders) == 1 else 'end'} at {score_text(final, panel.rank_by)} ({panel.split})."
     )
     if any("limited" in curve.name.lower() for curve in merged):
         text += " The budget of a Limited curve is that of all its branches together."
@@ -208,18 +211,18 @@ def ablation(study: c.Ablation) -> str:
     best = next(name for name, value in values.items() if value == best_of(list(values.values()), rank))
     worst = max(values, key=lambda name: values[name] if rank is RankBy.LOSS else -values[name])
     spread = abs(values[best] - values[worst])
+    if spread < SAME:
+        return f"All {len(values)} variants score the same on {study.split}: {score_text(values[best], rank)}."
     text = f"Best on {study.split}: {best}; worst: {worst}; {difference_text(spread, rank).removeprefix('+')} apart."
     if study.default is not None and study.default in values:
         ahead = [name for name, value in values.items() if better(value, values[study.default], rank)]
         certain = [v.label for v in study.variants if v.high is not None and v.low is not None and v.low * v.high > 0]
         if not ahead:
-            text += f" Nothing beats the default, {study.default}."
+            text += f" Nothing beats {study.default}."
         elif any(name in certain for name in ahead):
-            text += (
-                f" Better than the default {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
-            )
+            text += f" Better than {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
         else:
-            text += f" Nominally ahead of the default {study.default}: {', '.join(ahead)}; no interval excludes a tie."
+            text += f" Nominally ahead of {study.default}: {', '.join(ahead)}; no interval excludes a tie."
     return text
 
 
@@ -256,15 +259,39 @@ def plane(geometry: c.Geometry) -> str:
 
 def direction_gain(geometry: c.Geometry) -> str:
     """Whether weaker alignment goes with larger gains here."""
-    if geometry.pearson is None or geometry.slope is None:
-        return f"No relation can be fitted: {geometry.missing or 'too few pairs'}."
+    gains = [p.gain for p in geometry.pairs]
+    positive = sum(gain > 0 for gain in gains)
+    mean = difference_text(statistics.fmean(gains), geometry.gain_unit)
+    text = f"{positive} of {len(gains)} pairs gain by merging, {mean} on average."
+    if geometry.pearson is None:
+        return f"{text} No relation can be fitted: {geometry.missing or 'too few pairs'}."
     certain = geometry.pearson_p is not None and geometry.pearson_p < 0.05
-    sense = "larger" if geometry.slope < 0 else "smaller"
+    sense = "larger" if geometry.pearson < 0 else "smaller"
     p = "" if geometry.pearson_p is None else f", p = {geometry.pearson_p:.2g}"
+    rank = "" if geometry.spearman is None else f"; Spearman {geometry.spearman:+.2f}"
     return (
-        f"Over {len(geometry.pairs)} pairs weaker alignment goes with {sense} gains (Pearson {geometry.pearson:+.2f}{p})"
+        f"{text} Weaker alignment goes with {sense} gains (Pearson {geometry.pearson:+.2f}{p}{rank})"
         + ("." if certain else ": not distinguishable from no relation.")
+        + " The band is 95% for the mean gain."
     )
+
+
+def interpolation(geometry: c.Geometry) -> str:
+    """Whether the way between two anchors is a valley or a barrier."""
+    barriers: list[float] = []
+    depths: list[tuple[float, str]] = []
+    for profile in geometry.profiles:
+        (_, first, _), (_, second, _) = profile.points[0], profile.points[-1]
+        x, low, _ = min(profile.points, key=lambda p: p[1])
+        barriers.append(max(y - (first + (second - first) * at) for at, y, _ in profile.points))
+        ends = f"ends {score_text(first, RankBy.LOSS)} and {score_text(second, RankBy.LOSS)}"
+        words = f"{profile.first} to {profile.second}, lowest at {x:.0%} ({score_text(low, RankBy.LOSS)}; {ends})"
+        depths.append((min(first, second) - low, words))
+    free = sum(barrier <= SAME for barrier in barriers)
+    text = f"{free} of {_count(len(barriers), 'line has', 'lines have')} no barrier above the straight line between its ends."
+    if max(barriers) > SAME:
+        text += f" The highest barrier: {difference_text(max(barriers), RankBy.LOSS).removeprefix('+')}."
+    return f"{text} Deepest below both ends: {max(depths)[1]}."
 
 
 def screen(branches: Sequence[c.Branch]) -> str:
@@ -288,15 +315,27 @@ def training(branches: Sequence[c.Branch]) -> str:
     drawn = [b for b in branches if b.losses]
     if not drawn:
         return "No branch has logged a loss."
-    ends = {b.name: b.losses[-1][1] for b in drawn if b.status not in ("failed", "diverged")}
-    text = f"{len(drawn)} branches, the longest at {tokens_text(max(b.tokens for b in drawn))} tokens."
+    ends = {
+        b.name: running_mean([loss for _, loss in b.losses])[-1]
+        for b in drawn
+        if b.status not in ("failed", "diverged")
+    }
+    text = f"{_count(len(drawn), 'branch', 'branches')}, the longest at {tokens_text(max(b.tokens for b in drawn))} tokens."
     if ends:
         low = min(ends, key=lambda name: ends[name])
-        text += f" Lowest last logged loss: {low} ({ends[low]:.4f})."
+        text += f" Lowest at the end: {low} ({ends[low]:.4f}, running mean)."
     broken = [b.name for b in drawn if b.status in ("failed", "diverged")]
     if broken:
         text += f" A cross marks where {', '.join(broken)} stopped."
     return text
+
+
+def _joined(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _best_ks(sweep: c.Surface) -> list[tuple[int, int]]:

@@ -67,6 +67,8 @@ class Soup:
 class Difference:
     """A model minus its reference on the same documents or items, with its interval."""
 
+    name: str = ""  # of the comparison: the same in every seed
+    question: str = ""  # in words
     model: str  # name of a soup
     label: str
     reference: str
@@ -84,22 +86,40 @@ class Difference:
     @property
     def evidence(self) -> Evidence:
         """Whether the interval excludes no difference, and on which side."""
-        if self.within_noise or self.low is None or self.high is None:
+        if self.within_noise:
             return Evidence.WITHIN_NOISE
-        improves = self.value < 0 if self.rank_by is RankBy.LOSS else self.value > 0
-        return Evidence.STRONG if improves else Evidence.AGAINST
+        return evidence_of(self.value, self.low, self.high, self.rank_by)
+
+
+def evidence_of(value: float, low: float | None, high: float | None, rank_by: RankBy) -> Evidence:
+    """What an interval of a difference says."""
+    if low is None or high is None or low <= 0 <= high:
+        return Evidence.WITHIN_NOISE
+    improves = value < 0 if rank_by is RankBy.LOSS else value > 0
+    return Evidence.STRONG if improves else Evidence.AGAINST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedLine:
     """One comparison over several seeds of everything."""
 
+    name: str = ""  # of the comparison
     label: str
     rank_by: RankBy
     values: Mapping[str, float]  # seed -> difference
     mean: float
     low: float | None
     high: float | None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval of the mean excludes no difference."""
+        return evidence_of(self.mean, self.low, self.high, self.rank_by)
+
+    @property
+    def better(self) -> int:
+        """In how many seeds the model is better."""
+        return sum(value < 0 if self.rank_by is RankBy.LOSS else value > 0 for value in self.values.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +133,18 @@ class Answer:
     accuracy: Difference | None
     words: tuple[str, ...]
     seeds: tuple[str, ...] = ()
+    over_seeds: SeedLine | None = None  # the same difference in loss, over seeds of everything
+    shipped: str | None = None  # name of the soup in `folder`: of all soups the best on validation
     folder: str | None = None
-    command: str | None = None
+    command: str | None = None  # makes that soup again
 
     @property
     def evidence(self) -> Evidence:
-        """That of the loss: it has more documents than the suite has items."""
-        return self.loss.evidence
+        """That of the loss, which has more documents than the suite has items; seeds must not say otherwise."""
+        found = self.loss.evidence
+        if self.over_seeds is None or self.over_seeds.low is None:
+            return found
+        return found if found is self.over_seeds.evidence else Evidence.WITHIN_NOISE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +171,16 @@ class ScoreTable:
 
     def best(self, column: int) -> float | None:
         """The best value of a column."""
-        values = [r.values[column] for r in self.rows if r.values[column] is not None]
-        if not values:
-            return None
-        return min(values) if self.rank_by is RankBy.LOSS else max(values)  # type: ignore[type-var]
+        values = self._values(column)
+        return (min(values) if self.rank_by is RankBy.LOSS else max(values)) if values else None
+
+    def worst(self, column: int) -> float | None:
+        """The worst value of a column."""
+        values = self._values(column)
+        return (max(values) if self.rank_by is RankBy.LOSS else min(values)) if values else None
+
+    def _values(self, column: int) -> list[float]:
+        return [value for row in self.rows if (value := row.values[column]) is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +327,15 @@ class PairPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """The loss along a straight line from one anchor to another."""
+
+    first: str
+    second: str
+    points: tuple[tuple[float, float, str], ...]  # lambda, loss, name of the soup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
     """Angles between branches and what they are worth."""
 
@@ -305,11 +345,13 @@ class Geometry:
     variance_share: tuple[float, float] | None = None
     pairs: tuple[PairPoint, ...] = ()
     gain_unit: RankBy = RankBy.LOSS
-    slope: float | None = None
-    intercept: float | None = None
+    band: tuple[tuple[float, float, float, float], ...] = ()  # cosine, mean gain and its 95 % band
     pearson: float | None = None
     pearson_p: float | None = None
+    spearman: float | None = None
     missing: str | None = None
+    profiles: tuple[Profile, ...] = ()
+    split: str = "validation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,8 +61,9 @@ def read_contents(study: Path) -> c.Contents:
         raise StudyError(f"{study} holds no {FOLDER}/: name the folder of a study, and run `trajsoup run` on it first")
     known = AllRecords(study)
     soups = read_soups(known.rows, known.sweeps, train=known.train, validation=known.validation)
-    answer = read_answer(known.answer, soups, known.seeds)
-    best = None if answer is None else soups.get(answer.soup)
+    seeds = read_seeds(known.seeds)
+    answer = read_answer(known.answer, soups, rows=known.rows, seeds=seeds)
+    best = None if answer is None else soups.get(answer.shipped or answer.soup)
     chosen = frozenset() if best is None else frozenset(i.checkpoint for i in best.ingredients)
     branches = read_branches(
         study, plan=known.plan, train=known.train, screen=known.screen, validation=known.validation
@@ -77,7 +78,7 @@ def read_contents(study: Path) -> c.Contents:
         checkpoints=read_checkpoints(known.train, known.validation),
         answer=answer,
         differences=read_differences(known.comparisons, soups),
-        seeds=read_seeds(known.seeds),
+        seeds=seeds,
         tables=(
             *read_evaluation_tables(known.rows, known.evaluations, known.comparisons),
             *read_fine_tuning_tables(known.sft, soups),
@@ -86,7 +87,11 @@ def read_contents(study: Path) -> c.Contents:
         frontier=read_frontier(known.plan, known.validation, known.rows, known.sweeps),
         surface=read_surface(known.sweeps.get("scaling")),
         ablations=read_ablations(known.sweeps),
-        geometry=read_geometry(known.geometry, known.sweeps.get("interpolation")),
+        geometry=read_geometry(
+            known.geometry,
+            interpolation=known.sweeps.get("interpolation"),
+            scaling=known.sweeps.get("scaling"),
+        ),
         provenance=_provenance(known, soups, best),
         notes=() if known.plan is None else known.plan.notes,
     )

@@ -86,11 +86,16 @@ def read_checkpoints(train: r.TrainRecord | None, validation: r.ValidationRecord
 
 
 def read_answer(
-    answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup], seeds: r.SeedsRecord | None
+    answer: r.AnswerRecord | None,
+    soups: Mapping[str, c.Soup],
+    *,
+    rows: r.RowsRecord | None,
+    seeds: Sequence[c.SeedLine],
 ) -> c.Answer | None:
     """The answer, with the folder of the soup and the command that makes it; what the seeds say stands beside it."""
     if answer is None:
         return None
+    written = None if rows is None or answer.soup_folder is None else rows.best_soup()
     loss = _difference(answer.loss, soups, None)
     if loss is None:
         return None
@@ -100,10 +105,12 @@ def read_answer(
         reference=_label(answer.single, soups),
         loss=loss,
         accuracy=None if answer.accuracy is None else _difference(answer.accuracy, soups, None),
-        words=(*answer.words, *(() if seeds is None else seeds.words)),
-        seeds=tuple(str(seed) for seed in (answer.seeds if seeds is None else seeds.seeds)),
+        words=answer.words,
+        seeds=tuple(dict.fromkeys([*(str(seed) for seed in answer.seeds), *(s for one in seeds for s in one.values)])),
+        over_seeds=next((one for one in seeds if one.name == loss.name and one.rank_by is loss.rank_by), None),
+        shipped=None if written is None else written.name,
         folder=answer.soup_folder,
-        command=_merge_command(soups.get(answer.soup), answer.soup_folder),
+        command=None if written is None else _merge_command(soups.get(written.name), answer.soup_folder),
     )
 
 
@@ -119,6 +126,7 @@ def read_seeds(record: r.SeedsRecord | None) -> tuple[c.SeedLine, ...]:
     """Comparisons over seeds of everything."""
     return tuple(
         c.SeedLine(
+            name=one.name,
             label=one.label or one.name,
             rank_by=RANK[one.signal],
             values=one.values,
@@ -195,7 +203,13 @@ def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[st
         split=record.rows[0].split.value,
         columns=columns,
         rows=tuple(
-            c.ScoreRow(soup=row.row, label=_label(row.row, soups), values=values[row.row]) for row in record.rows
+            c.ScoreRow(
+                soup=row.row,
+                label=_label(row.row, soups),
+                values=values[row.row],
+                group=row.row.partition("/")[0],
+            )
+            for row in record.rows
         ),
     )
     return (_marked(table, pairs, column=len(categories)),)
@@ -252,6 +266,8 @@ def _difference(one: r.ComparisonRecord, soups: Mapping[str, c.Soup], level: flo
     if one.difference is None:
         return None
     return c.Difference(
+        name=one.name,
+        question=one.question,
         model=one.model,
         label=_label(one.model, soups),
         reference=_label(one.reference, soups),

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.splits import Split
@@ -183,6 +184,11 @@ class RowsRecord:
 
     inputs: Mapping[str, str]
     rows: tuple[RowRecord, ...]
+
+    def best_soup(self) -> RowRecord | None:
+        """The Trajectory Soup of lowest validation loss, Limited or Extended: the one that is written as a folder."""
+        soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
+        return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
