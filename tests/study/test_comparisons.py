@@ -4,8 +4,10 @@ import pytest
 
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.errors import SelectionError
-from trajsoup.study.comparisons import Field, main_entries, sweep_entries
+from trajsoup.study.comparisons import main_entries
 from trajsoup.study.evaluation_section import Evaluation, SweepKind, parse_sweeps
+from trajsoup.study.field import Field
+from trajsoup.study.sweeps import sweep_entries
 
 EVERY = 100
 
@@ -62,20 +64,20 @@ def test_the_soup_and_the_single_merge_choose_among_the_same_k(field):
 def test_limited_and_extended_budgets_of_the_horizon_curves(field):
     found = {entry.name: entry for entry in entries(field, "horizons")}
     limited, extended = (found[f"horizons/trajectory-soup/{s}@1200"] for s in ("limited", "extended"))
-    assert limited.options[0].horizon == 400
-    assert limited.options[0].budget_tokens == 1200
-    assert extended.options[0].horizon == 1200
-    assert limited.x == extended.x == 1200
+    assert {(len(o.branches), o.horizon) for o in limited.options} == {(2, 600), (3, 400)}
+    assert {o.budget_tokens for o in limited.options} == {1200}
+    assert {o.horizon for o in extended.options} == {1200}
+    assert limited.at.x == extended.at.x == 1200
 
 
 def test_the_grid_has_every_subset_and_every_k(field):
     found = entries(field, "scaling")
     assert len(found) == 7 * 3
-    assert {entry.series for entry in found} == {"N=1", "N=2", "N=3"}
+    assert {entry.at.series for entry in found} == {"N=1", "N=2", "N=3"}
 
 
 def test_coefficients_differ_only_in_their_weights(field):
-    found = {entry.x: entry for entry in entries(field, "coefficients")}
+    found = {entry.at.x: entry for entry in entries(field, "coefficients")}
     weights = {name: entry.options[-1].weights for name, entry in found.items()}
     assert set(map(frozenset, (w.keys() for w in weights.values()))) == {frozenset(weights["equal"])}
     assert weights["rank"] != weights["equal"] != weights["rsqrt"]

@@ -29,9 +29,10 @@ def ran(tmp_path_factory, fork_point):
 
 def test_every_stage_leaves_its_record(ran):
     names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
+    names |= {"frontier", "prediction"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
     assert set(ran.records.sweeps()) == {
-        "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation",
+        "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation", "frontier",
     }  # fmt: skip
 
 

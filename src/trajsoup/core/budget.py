@@ -37,7 +37,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class BudgetCost:
     """What a budget consumes."""
 
     train_tokens: int  # D of eq:flops-proxy
@@ -62,14 +62,14 @@ def cost_of(
     model_bytes: int,
     state_bytes: int,
     validation_tokens: int | None = None,
-) -> Cost:
+) -> BudgetCost:
     """Price a budget. C = flops_per_token * sum of the horizons, eq:flops-proxy.
 
     A validation pass is a forward pass, a third of what training costs, over the validation set, once for each
     checkpoint that may be selected.
     """
     checkpoints = budget.n_branches * checkpoints_per_branch
-    return Cost(
+    return BudgetCost(
         train_tokens=budget.total_tokens,
         train_flops=flops_per_token * budget.total_tokens,
         checkpoints=checkpoints,

@@ -18,8 +18,8 @@ from trajsoup.errors import ScoreError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The winner, and what it was chosen on."""
+class Winner:
+    """The best of several models, and what it was chosen on."""
 
     name: str
     rank_by: RankBy
@@ -61,7 +61,7 @@ def choose(
     rank_by: RankBy = RankBy.LOSS,
     per: Per = Per.TOKEN,
     source_weights: Mapping[str, float] | None = None,
-) -> Choice:
+) -> Winner:
     """Return the model with the best validation score. Ties go to the first in the mapping, simplest first."""
     require_validation(scores)
     if not scores:
@@ -82,7 +82,7 @@ def choose(
         )
     best = min(finite, key=lambda name: finite[name] if rank_by is RankBy.LOSS else -finite[name])
     unusable = tuple(name for name in found if name not in finite)
-    return Choice(name=best, rank_by=rank_by, score=finite[best], among=len(finite), unusable=unusable)
+    return Winner(name=best, rank_by=rank_by, score=finite[best], among=len(finite), unusable=unusable)
 
 
 def loss_of(

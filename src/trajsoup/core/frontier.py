@@ -25,39 +25,42 @@ def training_flops(horizons: Sequence[float], *, flops_per_token: float) -> floa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What a soup costs in full. Only `training_flops` is on the paper's axis; the rest are columns of their own."""
+class FullCost:
+    """What a model costs in full. Only `training_flops` is on the paper's axis; the rest are columns of their own."""
 
-    training_flops: float
+    training_flops: float | None  # None: the FLOPs of a token are not known
     validation_passes: int  # models scored to rank, to select and to sweep
-    validation_flops: float
+    validation_flops: float | None
     checkpoints: int  # kept on disk
     checkpoint_bytes: int
     merge_read_bytes: int
     merge_write_bytes: int
 
     @property
-    def validation_share(self) -> float:
+    def validation_share(self) -> float | None:
         """Validation FLOPs over training FLOPs."""
+        if self.validation_flops is None or not self.training_flops:
+            return None
         return self.validation_flops / self.training_flops
 
 
 def cost(
     horizons: Sequence[float],
     *,
-    flops_per_token: float,
+    flops_per_token: float | None,
     checkpoints: int,
     bytes_per_checkpoint: int,
     validation_passes: int,
     validation_tokens: int,
     merged: int,
     soups: int = 1,
-) -> Cost:
+) -> FullCost:
     """Count everything. `merged` checkpoints are read once for all `soups`; each soup is written whole."""
-    return Cost(
-        training_flops=training_flops(horizons, flops_per_token=flops_per_token),
+    known = flops_per_token is not None
+    return FullCost(
+        training_flops=training_flops(horizons, flops_per_token=flops_per_token) if known else None,
         validation_passes=validation_passes,
-        validation_flops=validation_passes * validation_tokens * flops_per_token * FORWARD_SHARE,
+        validation_flops=validation_passes * validation_tokens * flops_per_token * FORWARD_SHARE if known else None,
         checkpoints=checkpoints,
         checkpoint_bytes=checkpoints * bytes_per_checkpoint,
         merge_read_bytes=merged * bytes_per_checkpoint,

@@ -24,8 +24,18 @@ from trajsoup.engine.layout import Span, blocks
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.remote import RemotePath
+from trajsoup.store.resident import ResidentFiles
 from trajsoup.store.safetensors import ITEM_BYTES
-from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, RemoteSource, Source, aligned_buffer, is_warm, open_source
+from trajsoup.store.source import (
+    DIRECT_READ_BYTES,
+    PAGE,
+    MemorySource,
+    RemoteSource,
+    Source,
+    aligned_buffer,
+    is_warm,
+    open_source,
+)
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
@@ -44,6 +54,7 @@ class Options:
     accelerate: bool | None = None  # use numba; None: if it is installed
     block_bytes: int | None = None
     buffer_bytes: int = BUFFER_BYTES
+    resident: ResidentFiles | None = None  # what memory holds of the files is not read from disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +103,9 @@ class Workers:
         """
         self.checkpoints, self.grain = checkpoints, grain
         paths = [path for checkpoint in checkpoints for path in checkpoint.files]
-        self.direct = not is_warm(paths) if options.direct is None else options.direct
+        self._resident = options.resident
+        absent = [path for path in paths if self._resident is None or self._resident.get(path) is None]
+        self.direct = not is_warm(absent) if options.direct is None else options.direct
         self.remote = any(isinstance(path, RemotePath) for path in paths)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
@@ -103,7 +116,7 @@ class Workers:
         wanted = min(options.block_bytes or usual, share)
         self.block_bytes = max(wanted - wanted % grain, grain)
         self._digests: Sequence[Sequence[OrderedDigest]] = ()
-        self._sources: list[list[Source | RemoteSource]] = []
+        self._sources: list[list[Source | RemoteSource | MemorySource]] = []
         self._requests: ThreadPoolExecutor | None = None
         self._cancel: Callable[[], None] = lambda: None
         self._error: BaseException | None = None
@@ -126,7 +139,10 @@ class Workers:
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
         with contextlib.ExitStack() as stack:
             for checkpoint in self.checkpoints:
-                opened = [stack.enter_context(open_source(path, direct=self.direct)) for path in checkpoint.files]
+                opened = [
+                    stack.enter_context(open_source(path, direct=self.direct, resident=self._resident))
+                    for path in checkpoint.files
+                ]
                 self._sources.append(opened)
             if self.remote:
                 together = min(self.count * len(self.checkpoints), REMOTE_REQUESTS)

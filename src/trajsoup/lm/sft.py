@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajsoup.core.scores import DocumentLosses
 from trajsoup.errors import TrainError
 from trajsoup.lm.tasks.items import Item, items_digest
 from trajsoup.lm.tasks.scoring import LINE_END
@@ -76,8 +77,28 @@ def masked_batch(pairs: Pairs, chosen: Sequence[int]) -> tuple[NDArray[np.int64]
     return inputs, labels, mask
 
 
-def fine_tune(model: Any, pairs: Pairs, *, settings: FineTuning) -> float:
-    """Train the model in place; return the mean answer loss of the last tenth of the steps."""
+def answer_losses(model: Any, pairs: Pairs, *, batch: int = 64) -> DocumentLosses:
+    """The negative log-likelihood of each pair's answer after its prompt; prompts and padding are in no sum."""
+    import torch
+
+    nll = np.zeros(len(pairs.tokens))
+    device = next(model.parameters()).device
+    order = sorted(range(len(pairs.tokens)), key=lambda i: len(pairs.tokens[i]))  # pairs of one length: little padding
+    with torch.inference_mode():
+        for start in range(0, len(order), batch):
+            chosen = order[start : start + batch]
+            inputs, labels, mask = (torch.from_numpy(a).to(device) for a in masked_batch(pairs, chosen))
+            logits = model(input_ids=inputs, attention_mask=mask, use_cache=False).logits[:, :-1].float()
+            losses = torch.nn.functional.cross_entropy(
+                logits.transpose(1, 2), labels[:, 1:], ignore_index=IGNORED, reduction="none"
+            )
+            nll[chosen] = losses.sum(dim=1).double().cpu().numpy()
+    targets = np.array([len(t) - p for t, p in zip(pairs.tokens, pairs.prompt_lengths, strict=True)], np.int64)
+    return DocumentLosses(nll=nll, targets=targets)
+
+
+def fine_tune(model: Any, pairs: Pairs, *, settings: FineTuning) -> None:
+    """Train the model in place."""
     import torch
 
     order = np.random.default_rng(settings.seed)
@@ -88,7 +109,6 @@ def fine_tune(model: Any, pairs: Pairs, *, settings: FineTuning) -> float:
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.peak_lr, betas=(0.9, 0.95), weight_decay=0.0)
     device = next(model.parameters()).device
     model.train()
-    losses: list[float] = []
     for step, chosen in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = settings.peak_lr * (1 - step / len(batches))
@@ -98,7 +118,4 @@ def fine_tune(model: Any, pairs: Pairs, *, settings: FineTuning) -> float:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
     model.eval()
-    last = losses[-max(len(losses) // 10, 1) :]
-    return float(np.mean(last))

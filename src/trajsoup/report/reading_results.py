@@ -53,7 +53,7 @@ def read_soups(
                     validation_loss=point.validation_loss,
                     validation_accuracy=point.validation_accuracy,
                     test_loss=None if point.test_loss is None else point.test_loss.value,
-                    test_accuracy=point.test_accuracy,
+                    test_accuracy=None if point.test_accuracy is None else point.test_accuracy.value,
                 ),
                 members=point.branches,
                 merge_size=point.merge_size,

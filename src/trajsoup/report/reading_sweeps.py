@@ -46,7 +46,7 @@ def read_panels(
             panels.append(c.CurvePanel(category=c.OVERALL, rank_by=rank, split="validation", curves=tuple(curves)))
     for rank, test_of in (
         (RankBy.LOSS, lambda p: None if p.test_loss is None else p.test_loss.value),
-        (RankBy.ACCURACY, lambda p: p.test_accuracy),
+        (RankBy.ACCURACY, lambda p: None if p.test_accuracy is None else p.test_accuracy.value),
     ):
         curves = _strategies(points, test_of)
         if any(len(curve.points) > 1 for curve in curves):

@@ -16,6 +16,7 @@ from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.resident import ResidentFiles
 
 FORMAT = 1
 
@@ -23,8 +24,8 @@ FORMAT = 1
 class Identities:
     """Content hashes of checkpoints, remembered in one file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, resident: ResidentFiles | None = None) -> None:
+        self.path, self._resident = path, resident
         self._known: dict[str, list[object]] = {}
         self._changed = False
         if path.is_file():
@@ -61,6 +62,8 @@ class Identities:
         name = str(file.resolve())
         known = self._known.get(name)
         if known is None or known[:3] != state:
-            known = self._known[name] = [*state, sha256_file(file)]
+            held = None if self._resident is None else self._resident.get(file)
+            digest = sha256_file(file) if held is None else hashlib.sha256(held).hexdigest()
+            known = self._known[name] = [*state, digest]
             self._changed = True
         return str(known[3])

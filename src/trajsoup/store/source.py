@@ -16,6 +16,7 @@ from types import TracebackType
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.resident import ResidentFiles
 
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
@@ -119,8 +120,36 @@ class RemoteSource:
         """Connections belong to the store's client."""
 
 
-def open_source(path: Place, *, direct: bool = False) -> Source | RemoteSource:
-    """Open a file or an object. `direct` concerns files only."""
+class MemorySource:
+    """One file whose bytes are in memory. `read` may be called from many threads."""
+
+    def __init__(self, path: Place, held: bytes) -> None:
+        self.path, self._held = path, memoryview(held)
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the bytes at `offset`, which then start at 0."""
+        found = self._held[offset : offset + nbytes]
+        if len(found) < nbytes:
+            raise CheckpointError(f"{self.path} is shorter than its header says: is something writing to it?")
+        buffer[:nbytes] = found
+        return 0
+
+    def __enter__(self) -> MemorySource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The memory belongs to whoever holds the file."""
+
+
+def open_source(
+    path: Place, *, direct: bool = False, resident: ResidentFiles | None = None
+) -> Source | RemoteSource | MemorySource:
+    """Open a file or an object, or what memory holds of it. `direct` concerns files only."""
+    held = None if resident is None else resident.get(path)
+    if held is not None:
+        return MemorySource(path, held)
     return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct)
 
 

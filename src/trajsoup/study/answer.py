@@ -62,7 +62,7 @@ def answer_stage(bench: Workbench) -> bool:
             seeds=() if bench.setup.seed is None else (bench.setup.seed,),
         )
 
-    return records.ensure("answer", inputs, make)[1]
+    return records.ensure("answer", inputs, make)
 
 
 def write_soup(bench: Workbench, row: RowRecord) -> Path:
@@ -79,7 +79,7 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
             return out
         _put_aside(out)
     plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
-    make_soup(plan, out, executor=bench.executor)
+    make_soup(plan, out, executor=bench.executor, options=bench.options)
     return out
 
 
@@ -134,7 +134,7 @@ def seeds_stage(folder: Path, folders: Sequence[Path]) -> bool:
             words=over_seeds(spreads),
         )
 
-    return root.ensure("seeds", inputs, make)[1]
+    return root.ensure("seeds", inputs, make)
 
 
 def _spread(name: str, signal: Signal, values: dict[int, float | None], label: str) -> list[SeedSpread]:

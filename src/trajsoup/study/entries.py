@@ -43,6 +43,14 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Where a figure shows an entry."""
+
+    series: str  # the line of a figure, or the block of a table
+    x: float | str  # position on the axis, or the entry's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A line of a table, a point of a figure."""
 
@@ -54,9 +62,7 @@ class Entry:
     setting: Setting | None = None
     select: str = "top-k"
     coefficients: str = "equal"
-    series: str = ""
-    x: float | str = ""
-    reported: bool = True  # whether the chosen row is scored on test
+    at: Axis | None = None  # None: a line of the main table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,11 +44,13 @@ class SweepKind(StrEnum):
     SAMPLING = "sampling"  # fig:traj-soup-sample-ablation
     SCALING = "scaling"  # fig:traj-soup-trajectory-scaling
     INTERPOLATION = "interpolation"  # eq:interpolation
+    FRONTIER = "frontier"  # fig:trajectory-soup-compute-allocation
 
 
 SWEEP_FIELDS = {
     "kind": f"One of {', '.join(SweepKind)}. Default: the sweep's own name.",
-    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted.",
+    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted; for "
+    "allocation the first and the third, as in the paper.",
     "merge_size": "allocation, sampling: checkpoints in the merge. Default: 16 and 12, or what the pools allow.",
 }
 

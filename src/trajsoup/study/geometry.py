@@ -21,7 +21,7 @@ def geometry_stage(bench: Workbench) -> bool:
     """Measure the admitted branches. Without a fork point displacements are from the mean of all checkpoints."""
     records = bench.records
     inputs = {name: records.digest(name) for name in ("train", "screen", "rows")}
-    return records.ensure("geometry", inputs, lambda: _measure(bench, inputs))[1]
+    return records.ensure("geometry", inputs, lambda: _measure(bench, inputs))
 
 
 def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
@@ -32,7 +32,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
     keys = [c.key for pool in pools for c in pool.candidates]
     centre = FORK_POINT if FORK_POINT in bench.checkpoints else None
     used = {key: bench.checkpoints[key] for key in ([centre] if centre else []) + keys}
-    measured = gram(used, centre=centre, executor=bench.executor)
+    measured = gram(used, centre=centre, executor=bench.executor, options=bench.options)
     window = max(min(WINDOW, min(len(pool.candidates) for pool in pools) - 1), 1)
     interval = matched_interval(pools, window=window)
     merged = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trajsoup.core.budget import Budget, Cost, cost_of
+from trajsoup.core.budget import Budget, BudgetCost, cost_of
 from trajsoup.core.flops import ModelCost, model_cost
 from trajsoup.core.positions import Positions, shared_positions
 from trajsoup.core.quantity import format_tokens
@@ -47,7 +47,7 @@ class Plan:
     dtype: str  # of checkpoints
     budget: Budget
     model: ModelCost
-    cost: Cost
+    cost: BudgetCost
     epochs: float | None  # times the training set is read; None where its size is unknown
     free_bytes: int  # where the study writes
     notes: tuple[str, ...]

@@ -16,12 +16,13 @@ import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from trajsoup.errors import StudyError
 from trajsoup.store.json_text import json_text
 from trajsoup.store.publish import write_atomic
 from trajsoup.study import records as r
+from trajsoup.study.scaling_records import FrontierRecord, PredictionRecord
 
 FOLDER = "records"
 FORMAT = "trajsoup/record/1"
@@ -35,11 +36,12 @@ KINDS: Mapping[str, type[Any]] = {
     "comparisons": r.ComparisonsRecord,
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
+    "frontier": FrontierRecord,
+    "prediction": PredictionRecord,
     "answer": r.AnswerRecord,
     "seeds": r.SeedsRecord,
 }
 SWEEPS = "sweeps/"
-RECORD = TypeVar("RECORD")
 
 
 class Records:
@@ -58,12 +60,9 @@ class Records:
         if not path.is_file():
             return None
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
-                raise ValueError("another format")
-            return from_json(kind_of(name), data)
+            return from_json(kind_of(name), _load(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StudyError(f"{path} is not a record ({error}): remove it, and it is made again") from error
+            raise _not_a_record(path, error) from error
 
     def require(self, name: str) -> Any:
         """Return the record, or say which command makes it."""
@@ -80,19 +79,39 @@ class Records:
         """Names of the sweeps that have a record."""
         return tuple(sorted(path.stem for path in (self.folder / "sweeps").glob("*.json")))
 
-    def ensure(self, name: str, inputs: Mapping[str, str], make: Callable[[], RECORD]) -> tuple[RECORD, bool]:
-        """Return the record for these inputs and whether it was made now."""
-        known = self.read(name)
-        if known is not None and dict(known.inputs) == dict(inputs):
-            return known, False
-        made = make()
-        self.write(name, made)
-        return self.require(name), True  # what is read later is what is used now
+    def inputs(self, name: str) -> Mapping[str, str] | None:
+        """What a record was made from, without reading the rest; None where there is none yet."""
+        path = self.path(name)
+        if not path.is_file():
+            return None
+        data = _load(path)
+        return data.get("inputs")
+
+    def ensure(self, name: str, inputs: Mapping[str, str], make: Callable[[], Any]) -> bool:
+        """Make the record unless the one that exists has these inputs; return whether it was made now."""
+        if self.inputs(name) == inputs:
+            return False
+        self.write(name, make())
+        return True
 
     def write(self, name: str, record: Any) -> None:
         """Write a record, whole or not at all."""
         assert isinstance(record, kind_of(name))
         write_atomic(self.path(name), json_text({"format": FORMAT, **dataclasses.asdict(record)}) + "\n")
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.pop("format") != FORMAT:
+            raise ValueError("another format")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _not_a_record(path, error) from error
+    return data
+
+
+def _not_a_record(path: Path, error: Exception) -> StudyError:
+    return StudyError(f"{path} is not a record ({error}): remove it, and it is made again")
 
 
 def kind_of(name: str) -> type[Any]:

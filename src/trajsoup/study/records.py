@@ -2,6 +2,7 @@
 
     plan -> train -> validation -> screen -> rows -> evaluations -> comparisons -> answer
                                      \\-> sweeps/<name>, geometry, sft                seeds (over all seeds)
+                                            \\-> frontier, prediction (scaling_records.py)
 
 Every record names the content it was made from (`inputs`), so a stage whose inputs did not change is skipped, and
 carries no clock and no absolute path, so the same study gives the same bytes. Checkpoints are named by their path
@@ -17,6 +18,7 @@ from math import inf
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.splits import Split
+from trajsoup.study.evaluation_section import SweepKind
 
 
 class Signal(StrEnum):
@@ -33,7 +35,7 @@ class Estimate:
     value: float | None  # None: NaN or infinite, a model that diverged
     low: float | None = None
     high: float | None = None
-    count: int = 0  # documents or items
+    count: int  # documents or items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class TrainedBranch:
     branch: str
     status: str  # finished, diverged, failed, foreign
     tokens: int
-    message: str
+    message: str | None  # why it ended before its horizon
     metrics: str | None  # metrics.jsonl relative to the study
     checkpoints: tuple[TrainedCheckpoint, ...]
 
@@ -94,7 +96,7 @@ class TrainRecord:
     """All branches, and the fork point they share."""
 
     inputs: Mapping[str, str]
-    fork_point: str  # sha256 of its weights and config
+    fork_point: str | None  # sha256 of its weights and config; None: runs that exist, and nobody knows their fork point
     branches: tuple[TrainedBranch, ...]
 
 
@@ -108,6 +110,7 @@ class ScoredCheckpoint:
     loss: float | None
     accuracy: float | None
     probe_loss: float | None  # training loss on a fixed probe; what the screen compares
+    categories: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +252,9 @@ class SweepPoint:
     row: str
     series: str  # the line of a figure, or the block of a table
     x: float | str  # position on the axis, or the entry's name
+    strategy: str
+    setting: Setting | None  # None: the same in both
+    weights: Mapping[str, float]  # the row of W: checkpoint key -> weight
     k: int | None
     n_branches: int
     merge_size: int  # checkpoints with a weight
@@ -258,8 +264,10 @@ class SweepPoint:
     chosen_on: ChosenOn
     validation_loss: float | None
     validation_accuracy: float | None
-    test_loss: Estimate | None  # None: not reported, it only served to choose
-    test_accuracy: float | None
+    test_loss: Estimate | None  # None: not reported, it only served to choose or to fill the grid
+    test_accuracy: Estimate | None
+    validation_categories: Mapping[str, float] = field(default_factory=dict[str, float])
+    test_categories: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +276,7 @@ class SweepRecord:
 
     inputs: Mapping[str, str]
     name: str
+    kind: SweepKind
     title: str
     paper: str  # label of the paper's table or figure
     x_label: str
@@ -321,10 +330,13 @@ class FineTuned:
     row: str
     split: Split
     seeds: tuple[int, ...]
-    overall_average: Estimate
+    overall_average: Estimate  # mean over seeds, interval over items
+    by_seed: Mapping[str, float]  # seed -> Overall Average
+    deviation: float | None  # of the Overall Average over seeds; None with one seed
     categories: Mapping[str, float]
     before: float | None  # Overall Average of the post-training suite without fine-tuning
-    loss: float | None  # of answers, after
+    loss: Estimate  # nats per answer token of held-out pairs, prompts masked; mean over seeds
+    loss_before: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +374,7 @@ class SeedSpread:
     deviation: float | None
     low: float | None  # t interval of the mean
     high: float | None
-    label: str = ""
+    label: str  # as the table prints it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,19 +387,3 @@ class SeedsRecord:
     rows: tuple[SeedSpread, ...]
     comparisons: tuple[SeedSpread, ...]
     words: tuple[str, ...]
-
-
-Record = (
-    PlanRecord
-    | TrainRecord
-    | ValidationRecord
-    | ScreenRecord
-    | RowsRecord
-    | EvaluationsRecord
-    | ComparisonsRecord
-    | SweepRecord
-    | GeometryRecord
-    | FineTuningRecord
-    | AnswerRecord
-    | SeedsRecord
-)

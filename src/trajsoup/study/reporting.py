@@ -1,20 +1,16 @@
-"""From test scores to what is said about them: evaluations, paired comparisons, sweeps, the answer in words.
+"""From test scores to what is said about them: evaluations with intervals, paired comparisons.
 
-rows (chosen on validation) -> test scores, one read -> estimates with intervals -> comparisons -> answer
+rows (chosen on validation) -> test scores -> estimates with intervals -> comparisons
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from trajsoup.core.scores import Scores, TestScores
 from trajsoup.core.soup import Row
 from trajsoup.core.statistics import LEVEL, Better, Comparison, compare_losses, compare_tasks, paired_bootstrap
-from trajsoup.study.comparisons import TITLES, sweep_entries
-from trajsoup.study.entries import Chosen, choose_entries, options_of
-from trajsoup.study.evaluation_section import Sweep
-from trajsoup.study.record_files import digest_of
 from trajsoup.study.records import (
     ComparisonRecord,
     ComparisonsRecord,
@@ -25,8 +21,6 @@ from trajsoup.study.records import (
     RowsRecord,
     Signal,
     Split,
-    SweepPoint,
-    SweepRecord,
 )
 from trajsoup.study.workbench import Workbench
 
@@ -43,14 +37,14 @@ QUESTIONS = (  # name, model, reference, question, what is matched
 )
 
 
-def evaluations_stage(bench: Workbench) -> bool:
-    """Score the chosen rows on test, once."""
+def evaluations_stage(bench: Workbench, *, also: Callable[[], Sequence[Row]] = tuple) -> bool:
+    """Score the chosen rows on test, once; with them, in the same read, what other stages will ask for."""
     records = bench.records
     inputs = {"rows": records.digest("rows")}
 
     def make() -> EvaluationsRecord:
         rows: RowsRecord = records.require("rows")
-        scores = bench.scorer.test([row_of(row) for row in rows.rows])
+        scores = bench.scorer.test([*(row_of(row) for row in rows.rows), *also()])
         seeds = () if bench.setup.seed is None else (bench.setup.seed,)
         return EvaluationsRecord(
             inputs=inputs,
@@ -60,7 +54,7 @@ def evaluations_stage(bench: Workbench) -> bool:
             ),
         )
 
-    return records.ensure("evaluations", inputs, make)[1]
+    return records.ensure("evaluations", inputs, make)
 
 
 def comparisons_stage(bench: Workbench) -> bool:
@@ -81,36 +75,7 @@ def comparisons_stage(bench: Workbench) -> bool:
                 )
         return ComparisonsRecord(inputs=inputs, level=LEVEL, resamples=resamples, comparisons=tuple(found))
 
-    return records.ensure("comparisons", inputs, make)[1]
-
-
-def sweeps_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
-    """Score the options of all sweeps in one read, choose, score what is reported in another; return what was made."""
-    records = bench.records
-    inputs = {
-        sweep.name: {
-            "screen": records.digest("screen"),
-            "sweep": digest_of([sweep.kind, sweep.branches, sweep.merge_size]),
-        }
-        for sweep in sweeps
-    }
-    missing = [
-        s for s in sweeps if (known := records.read(f"sweeps/{s.name}")) is None or known.inputs != inputs[s.name]
-    ]
-    if not missing:
-        return []
-    field = bench.field()
-    entries = {sweep.name: sweep_entries(field, sweep) for sweep in missing}
-    every = [entry for group in entries.values() for entry in group]
-    scores = bench.scorer.validate(options_of(every), what="sweeps")
-    rank_by = bench.setup.evaluation.rank_by
-    chosen = {name: choose_entries(group, scores, rank_by=rank_by) for name, group in entries.items()}
-    reported = {c.row.name: c.row for group in chosen.values() for c in group if c.entry.reported}
-    tested = bench.scorer.test(list(reported.values()))
-    for sweep in missing:
-        record = _sweep_record(sweep, chosen[sweep.name], tested, inputs[sweep.name], bench.setup.evaluation.resamples)
-        records.write(f"sweeps/{sweep.name}", record)
-    return [sweep.name for sweep in missing]
+    return records.ensure("comparisons", inputs, make)
 
 
 def evaluation(name: str, scores: TestScores, *, seeds: tuple[int, ...], resamples: int) -> Evaluation:
@@ -176,70 +141,6 @@ def row_of(record: RowRecord) -> Row:
 def finite(value: float | None) -> float | None:
     """The value, or None where it is NaN or infinite."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _sweep_record(
-    sweep: Sweep,
-    chosen: Sequence[Chosen],
-    tested: Mapping[str, TestScores],
-    inputs: Mapping[str, str],
-    resamples: int,
-) -> SweepRecord:
-    title, paper, axis = TITLES[sweep.kind]
-    return SweepRecord(
-        inputs=inputs,
-        name=sweep.name,
-        title=title,
-        paper=paper,
-        x_label=axis,
-        points=tuple(_point(c, tested.get(c.row.name) if c.entry.reported else None, resamples) for c in chosen),
-        comparisons=tuple(_against_first(sweep, chosen, tested, resamples)),
-    )
-
-
-def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoint:
-    option, scores = chosen.option, chosen.validation
-    return SweepPoint(
-        row=chosen.entry.name,
-        series=chosen.entry.series,
-        x=chosen.entry.x,
-        k=option.k,
-        n_branches=len(option.branches),
-        merge_size=len(option.weights),
-        horizon=option.horizon,
-        budget_tokens=option.budget_tokens,
-        branches=option.branches,
-        chosen_on=chosen.chosen_on,
-        validation_loss=None if scores.losses is None else finite(scores.losses.loss()),
-        validation_accuracy=scores.overall_average,
-        test_loss=None if test is None else loss_estimate(test, resamples=resamples),
-        test_accuracy=None if test is None else test.overall_average,
-    )
-
-
-def _against_first(
-    sweep: Sweep, chosen: Sequence[Chosen], tested: Mapping[str, TestScores], resamples: int
-) -> list[ComparisonRecord]:
-    """Tables compare every entry with the first (the paper's default); the sparse soup with both dense merges."""
-    pairs: list[tuple[Chosen, Chosen]] = []
-    if sweep.kind in ("coefficients", "selections"):
-        pairs = [(c, chosen[0]) for c in chosen[1:]]
-    elif sweep.kind == "sampling":
-        pairs = [(chosen[-1], c) for c in chosen[:-1]]
-    elif sweep.kind == "interpolation":
-        middle = next(c for c in chosen if c.entry.x == 0.5)
-        pairs = [(middle, chosen[0]), (middle, chosen[-1])]
-    elif sweep.kind == "allocation" and len(chosen) > 2:
-        middle = chosen[len(chosen) // 2]
-        pairs = [(middle, chosen[0]), (middle, chosen[-1])]
-    found: list[ComparisonRecord] = []
-    for model, reference in pairs:
-        mine, theirs = tested[model.row.name], tested[reference.row.name]
-        name = f"{model.entry.name} against {reference.entry.name}"
-        found += compared(
-            name, model.entry.name, reference.entry.name, mine, theirs, name, "horizon", resamples=resamples
-        )
-    return found
 
 
 def _estimate(found: Comparison) -> Estimate:

@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.core.soup import Row
 from trajsoup.engine.executor import Executor
 from trajsoup.errors import StudyError
 from trajsoup.study.answer import SOUP, answer_stage, seeds_stage
 from trajsoup.study.data import cache_folder
 from trajsoup.study.evaluation_section import Sweep
 from trajsoup.study.fine_tuning import fine_tuning_stage
+from trajsoup.study.frontier import frontier_stage
 from trajsoup.study.geometry import geometry_stage
+from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.record_files import Records
-from trajsoup.study.reporting import comparisons_stage, evaluations_stage, sweeps_stage
+from trajsoup.study.reporting import comparisons_stage, evaluations_stage
 from trajsoup.study.scorer import OnScore
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
+from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
 from trajsoup.study.train import OnProgress
 from trajsoup.study.workbench import Workbench
 
@@ -83,7 +87,10 @@ def run_sweeps(
     bench = Workbench(setup, cache=cache or cache_folder(), progress=on_score, corpus=corpus)
     bench.records.require("screen")
     with _only_one(setup.output):
-        return sweeps_stage(bench, sweeps)
+        made = sweeps_stage(bench, sweeps)
+        frontier_stage(bench, sweeps)
+        prediction_stage(bench, sweeps)
+        return made
 
 
 def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train: OnProgress | None) -> list[str]:
@@ -94,9 +101,11 @@ def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train:
         ("validation", lambda: validation_stage(bench)),
         ("screen", lambda: screen_stage(bench)),
         ("rows", lambda: rows_stage(bench)),
-        ("evaluations", lambda: evaluations_stage(bench)),
+        ("evaluations", lambda: evaluations_stage(bench, also=lambda: _of_sweeps(bench))),
         ("comparisons", lambda: comparisons_stage(bench)),
         ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
+        ("frontier", lambda: frontier_stage(bench, setup.sweeps)),
+        ("prediction", lambda: prediction_stage(bench, setup.sweeps)),
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),
@@ -107,6 +116,11 @@ def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train:
         if step():
             made.append(name)
     return made
+
+
+def _of_sweeps(bench: Workbench) -> list[Row]:
+    """What the sweeps will report on test."""
+    return reported_rows(choose_sweeps(bench, bench.setup.sweeps), rank_by=bench.setup.evaluation.rank_by)
 
 
 @contextlib.contextmanager

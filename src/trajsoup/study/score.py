@@ -22,6 +22,7 @@ from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
+from trajsoup.engine.workers import Options
 from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
 from trajsoup.lm.harness import Harness, HarnessSettings
@@ -72,12 +73,13 @@ def score_validation(
     corpus: Corpus,
     records: Path,
     settings: ScoreSettings | None = None,
+    model_source: Checkpoint | None = None,
+    options: Options | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, ValidationScores]:
     """Score rows on the validation split: the scores that may choose. By row name."""
-    settings = settings or ScoreSettings()
-    store = validation_store(records)
-    return _score(rows, checkpoints, corpus, corpus.validation, store, ValidationScores, records, settings, progress)
+    work = _Work(checkpoints, corpus, corpus.validation, records, settings or ScoreSettings(), model_source, options)
+    return _score(rows, work, validation_store(records), ValidationScores, progress)
 
 
 def score_test(
@@ -87,11 +89,13 @@ def score_test(
     corpus: Corpus,
     records: Path,
     settings: ScoreSettings | None = None,
+    model_source: Checkpoint | None = None,
+    options: Options | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, TestScores]:
     """Score chosen rows on the test split: for the report, never for a choice. By row name."""
-    settings = settings or ScoreSettings()
-    return _score(rows, checkpoints, corpus, corpus.test, test_store(records), TestScores, records, settings, progress)
+    work = _Work(checkpoints, corpus, corpus.test, records, settings or ScoreSettings(), model_source, options)
+    return _score(rows, work, test_store(records), TestScores, progress)
 
 
 def score_pools(
@@ -125,36 +129,52 @@ def diverged(scores: Mapping[str, ValidationScores]) -> tuple[str, ...]:
     return tuple(name for name, s in scores.items() if s.losses is not None and not math.isfinite(s.losses.loss()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What all rows of one call share."""
+
+    checkpoints: Mapping[str, Checkpoint]
+    corpus: Corpus
+    tokens: TokenSet
+    records: Path
+    settings: ScoreSettings
+    model_source: Checkpoint | None  # None: the first ingredient
+    options: Options | None
+
+    def identities(self) -> Identities:
+        """The memory of hashes beside the scores."""
+        return Identities(
+            self.records / "identities.json", resident=None if self.options is None else self.options.resident
+        )
+
+
 def _score(
     rows: Sequence[Row],
-    checkpoints: Mapping[str, Checkpoint],
-    corpus: Corpus,
-    tokens: TokenSet,
+    work: _Work,
     store: ScoreStore[KIND],
     kind: type[KIND],
-    records: Path,
-    settings: ScoreSettings,
     progress: Callable[[int, int], None],
 ) -> dict[str, KIND]:
     if len({row.name for row in rows}) < len(rows):
         raise ScoreError("two rows have the same name, and scores are kept by name: rename one")
-    suite = _Suite(settings, corpus, store.split)
-    keys = _keys(rows, checkpoints, tokens, suite, records, settings)
-    known = {row.name: store.read(keys[row.name]) for row in rows}
-    missing = {keys[row.name].digest: row for row in rows if known[row.name] is None}  # a row under two names: once
+    settings, tokens = work.settings, work.tokens
+    suite = _Suite(settings, work.corpus, store.split)
+    keys = _keys(rows, work, suite)
+    found = {row.name: store.read(keys[row.name]) for row in rows}
+    missing = {keys[row.name].digest: row for row in rows if found[row.name] is None}  # a row under two names: once
     progress(len(rows) - len(missing), len(rows))
     if missing:
-        first = checkpoints[next(iter(next(iter(missing.values())).weights))]
+        first = work.model_source or work.checkpoints[next(iter(next(iter(missing.values())).weights))]
         model = load_model(first, device=settings.device, dtype=settings.dtype)
-        require_same_tokenizer(corpus, model=Path(str(first.folder)))
+        require_same_tokenizer(work.corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)
-        for row, alive in _stream(model, checkpoints, list(missing.values())):
+        for row, alive in _stream(model, work, list(missing.values())):
             scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
             store.write(keys[row.name], scores, name=row.name)
             done += 1
             progress(done, len(rows))
-    found = {row.name: store.read(keys[row.name]) for row in rows}
+        found = {name: store.read(keys[name]) if known is None else known for name, known in found.items()}
     assert all(scores is not None for scores in found.values())
     return {name: scores for name, scores in found.items() if scores is not None}
 
@@ -209,36 +229,29 @@ class _Suite:
         )
 
 
-def _keys(
-    rows: Sequence[Row],
-    checkpoints: Mapping[str, Checkpoint],
-    tokens: TokenSet,
-    suite: _Suite,
-    records: Path,
-    settings: ScoreSettings,
-) -> dict[str, ScoreKey]:
-    identities = Identities(records / "identities.json")
+def _keys(rows: Sequence[Row], work: _Work, suite: _Suite) -> dict[str, ScoreKey]:
+    identities = work.identities()
     used = sorted({key for row in rows for key in row.weights})
-    if absent := [key for key in used if key not in checkpoints]:
+    if absent := [key for key in used if key not in work.checkpoints]:
         raise ScoreError(f"a row names {absent[0]!r}, which is not among the checkpoints: a misspelt key?")
-    ingredients = {key: identities.checkpoint(checkpoints[key]) for key in used}
+    ingredients = {key: identities.checkpoint(work.checkpoints[key]) for key in used}
     identities.save()
     return {
         row.name: ScoreKey(
             model=identities.row(row, ingredients),
-            corpus=tokens.digest,
+            corpus=work.tokens.digest,
             suite=suite.digest,
-            settings=settings.identity(),
+            settings=work.settings.identity(),
         )
         for row in rows
     }
 
 
-def _stream(model: Any, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+def _stream(model: Any, work: _Work, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
     """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only."""
     done: set[str] = set()
     try:
-        for row in stream_rows(model, checkpoints, rows):
+        for row in stream_rows(model, work.checkpoints, rows, options=work.options):
             done.add(row.name)
             yield row, True
     except NonfiniteError:
@@ -246,7 +259,7 @@ def _stream(model: Any, checkpoints: Mapping[str, Checkpoint], rows: Sequence[Ro
             if row.name in done:
                 continue
             try:
-                for _ in stream_rows(model, checkpoints, [row]):
+                for _ in stream_rows(model, work.checkpoints, [row], options=work.options):
                     yield row, True
             except NonfiniteError:
                 yield row, False

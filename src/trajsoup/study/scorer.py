@@ -18,6 +18,7 @@ from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.engine.executor import Executor
+from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.remote import absolute
 from trajsoup.study.evaluation_section import Evaluation
@@ -39,6 +40,8 @@ class Scorer:
     folder: Path  # of the score records
     settings: ScoreSettings
     progress: OnScore
+    model_source: Checkpoint | None = None  # what the live model is built from; None: the first ingredient
+    options: Options | None = None
     executor: Executor | None = None  # None: this process scores
 
     def _share(
@@ -70,6 +73,8 @@ class Scorer:
             corpus=self.corpus,
             records=self.folder,
             settings=self.settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress(what, done, total),
         )
 
@@ -84,6 +89,8 @@ class Scorer:
             corpus=self.corpus,
             records=self.folder,
             settings=self.settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress("test", done, total),
         )
 
@@ -101,6 +108,8 @@ class Scorer:
             corpus=there,
             records=self.folder / "probe",
             settings=settings,
+            model_source=self.model_source,
+            options=self.options,
             progress=lambda done, total: self.progress("probe", done, total),
         )
 
@@ -112,6 +121,8 @@ def make_scorer(
     folder: Path,
     evaluation: Evaluation,
     progress: OnScore = lambda what, done, total: None,
+    model_source: Checkpoint | None = None,
+    options: Options | None = None,
     executor: Executor | None = None,
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite."""
@@ -134,7 +145,14 @@ def make_scorer(
         suite=suite, items_each=max(evaluation.items, 1), validation=ValidationSettings(window=window)
     )
     return Scorer(
-        corpus=cut, checkpoints=checkpoints, folder=folder, settings=settings, progress=progress, executor=executor
+        corpus=cut,
+        checkpoints=checkpoints,
+        folder=folder,
+        settings=settings,
+        progress=progress,
+        model_source=model_source,
+        options=options,
+        executor=executor,
     )
 
 

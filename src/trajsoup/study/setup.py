@@ -27,7 +27,7 @@ from trajsoup.study.file import Study, load_study, parse_corpus
 from trajsoup.study.record_files import digest_of
 from trajsoup.study.yaml_file import load_yaml
 
-VERSION = 1  # raise it when the same study would give other records
+VERSION = 2  # raise it when the same study would give other records
 SEED_STEP = 10_000  # between the data orders of two seeds
 
 

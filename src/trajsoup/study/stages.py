@@ -36,21 +36,22 @@ from trajsoup.study.records import (
     ValidationRecord,
 )
 from trajsoup.study.scorer import FORK_POINT, single, singles
+from trajsoup.study.sweeps import sweep_entries
 from trajsoup.study.train import OnProgress, train_study
-from trajsoup.study.workbench import SCORES, Workbench, local
+from trajsoup.study.workbench import Workbench, local
 
 
 def plan_stage(bench: Workbench) -> bool:
     """Write down what the study will do."""
     inputs = {"study": bench.setup.digest}
-    return bench.records.ensure("plan", inputs, lambda: _plan(bench, inputs))[1]
+    return bench.records.ensure("plan", inputs, lambda: _plan(bench, inputs))
 
 
 def train_stage(bench: Workbench, *, jobs: int | None, on_progress: OnProgress | None) -> bool:
     """Train the branches, or find those that exist. A branch that failed stops here; one that diverged does not."""
     inputs = {"plan": bench.records.digest("plan")}
     make = _foreign if bench.setup.foreign is not None else _train
-    return bench.records.ensure("train", inputs, lambda: make(bench, inputs, jobs, on_progress))[1]
+    return bench.records.ensure("train", inputs, lambda: make(bench, inputs, jobs, on_progress))
 
 
 def validation_stage(bench: Workbench) -> bool:
@@ -81,13 +82,14 @@ def validation_stage(bench: Workbench) -> bool:
                     loss=losses[c.key],
                     accuracy=scores[c.key].overall_average,
                     probe_loss=on_probe[c.key],
+                    categories=scores[c.key].category_means,
                 )
                 for pool in pools
                 for c in pool.candidates
             ),
         )
 
-    return bench.records.ensure("validation", inputs, make)[1]
+    return bench.records.ensure("validation", inputs, make)
 
 
 def screen_stage(bench: Workbench) -> bool:
@@ -120,7 +122,7 @@ def screen_stage(bench: Workbench) -> bool:
             ),
         )
 
-    return bench.records.ensure("screen", inputs, make)[1]
+    return bench.records.ensure("screen", inputs, make)
 
 
 def rows_stage(bench: Workbench) -> bool:
@@ -128,12 +130,14 @@ def rows_stage(bench: Workbench) -> bool:
     inputs = {"screen": bench.records.digest("screen")}
 
     def make() -> RowsRecord:
-        entries = main_entries(bench.field())
-        scores = bench.scorer.validate(options_of(entries), what="choosing")
+        field = bench.field()
+        entries = main_entries(field)
+        later = [entry for sweep in bench.setup.sweeps for entry in sweep_entries(field, sweep)]
+        scores = bench.scorer.validate(options_of([*entries, *later]), what="choosing")  # one read for all of them
         chosen = choose_entries(entries, scores, rank_by=bench.setup.evaluation.rank_by)
         return RowsRecord(inputs=inputs, rows=tuple(row_record(c) for c in chosen))
 
-    return bench.records.ensure("rows", inputs, make)[1]
+    return bench.records.ensure("rows", inputs, make)
 
 
 def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
@@ -215,7 +219,7 @@ def _train(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_progre
     if not os.path.lexists(link):
         link.symlink_to(os.path.abspath(trained.fork_point))
     branches: list[TrainedBranch] = []
-    identities = Identities(bench.setup.output / SCORES / "identities.json")
+    identities = bench.identities
     for outcome in trained.outcomes:
         folder = study.output / "branches" / outcome.branch
         step_tokens = next(b.step_tokens for b in trained.plan.branches if b.name == outcome.branch)
@@ -244,19 +248,19 @@ def _saved(folder: Path, step_tokens: int) -> Branch | None:
 def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_progress: OnProgress | None) -> TrainRecord:
     foreign = bench.setup.foreign
     assert foreign is not None
-    identities = Identities(bench.setup.output / SCORES / "identities.json")
+    identities = bench.identities
     branches = tuple(
         TrainedBranch(
             branch=b.name,
             status="foreign",
             tokens=max(s.tokens or s.step or 0 for s in b.checkpoints),
-            message="",
+            message=None,
             metrics=None,
             checkpoints=_checkpoints(bench, b, identities),
         )
         for b in foreign.branches
     )
-    fork = "" if foreign.fork_point is None else _identity(identities, local(foreign.fork_point))
+    fork = None if foreign.fork_point is None else _identity(identities, local(foreign.fork_point))
     identities.save()
     return TrainRecord(inputs=inputs, fork_point=fork, branches=branches)
 

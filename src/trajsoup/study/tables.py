@@ -111,7 +111,7 @@ def sweep_table(record: SweepRecord) -> Table:
             "-" if p.horizon is None else format_tokens(p.horizon),
             "-" if p.validation_loss is None else f"{p.validation_loss:.4f}",
             estimate(p.test_loss),
-            "-" if p.test_accuracy is None else f"{100 * p.test_accuracy:.1f}",
+            estimate(p.test_accuracy, scale=100, digits=1),
         )
         for p in record.points
     ]

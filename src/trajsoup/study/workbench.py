@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.engine.executor import Executor
+from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place
-from trajsoup.study.comparisons import Field
+from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.data import load_data
+from trajsoup.study.field import Field
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
 
 SCORES = "scores"
+RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
 class Workbench:
@@ -45,6 +49,8 @@ class Workbench:
         self.setup, self.cache, self.progress, self.executor = setup, cache, progress, executor
         self.records = Records(setup.output)
         self._given_corpus = corpus
+        resident = ResidentFiles(limit_bytes=RESIDENT_BYTES) if executor is None else None  # machines share no memory
+        self.options = Options(resident=resident)
 
     @functools.cached_property
     def corpus(self) -> Corpus:
@@ -87,16 +93,28 @@ class Workbench:
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 
+    @property
+    def model_source(self) -> Checkpoint:
+        """What a live model is built from, before rows are streamed into it: the fork point, or else some checkpoint."""
+        return self.checkpoints.get(FORK_POINT) or next(iter(self.checkpoints.values()))
+
+    @functools.cached_property
+    def identities(self) -> Identities:
+        """Content hashes of the checkpoints."""
+        return Identities(self.setup.output / SCORES / "identities.json", resident=self.options.resident)
+
     @functools.cached_property
     def scorer(self) -> Scorer:
         """Scores rows of this study."""
         return make_scorer(
             self.corpus,
             self.checkpoints,
+            model_source=self.model_source,
             folder=self.setup.output / SCORES,
             evaluation=self.setup.evaluation,
             progress=self.progress,
             executor=self.executor,
+            options=self.options,
         )
 
     def place(self, key: str) -> Path:
