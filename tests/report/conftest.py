@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 
+from tests.report.bowl import Shape
 from tests.report.browsing import NO_BROWSER, SWITCHES, Visit
-from tests.report.sample_study import Shape, write_study
+from tests.report.sample_study import write_study
 from trajsoup.report.export import find_browser
 from trajsoup.report.page import render_page
 from trajsoup.report.reading import read_contents

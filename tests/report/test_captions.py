@@ -58,7 +58,7 @@ def test_an_ablation_says_whether_anything_beats_the_default():
     def study(*variants):
         return c.Ablation(name="x", title="X", rank_by=RankBy.LOSS, split="test", default="equal", variants=variants)
 
-    equal = c.Variant(soup=None, label="equal", value=2.0)
+    equal = c.Variant(soup="equal", label="equal", value=2.0)
     worse = c.Variant(soup=None, label="rank", value=2.1, difference=0.1, low=0.05, high=0.15)
     nominal = c.Variant(soup=None, label="rsqrt", value=1.99, difference=-0.01, low=-0.03, high=0.01)
     sure = c.Variant(soup=None, label="rsqrt", value=1.9, difference=-0.1, low=-0.12, high=-0.08)
@@ -71,11 +71,12 @@ def test_an_ablation_says_whether_anything_beats_the_default():
 
 def test_the_prediction_caption_says_on_which_side_the_model_errs():
     def sweep(error):
-        cells = tuple(c.SurfaceCell(n_branches=3, k=k, value=2.0 + error, predicted=2.0, name="x") for k in (1, 2))
-        return c.Surface(rank_by=RankBy.LOSS, split="validation", cells=cells)
+        found = c.Prediction(soups=(), mean_error=error, worst_error=error, best_k=((3, 2, 1),))
+        return c.Surface(rank_by=RankBy.LOSS, split="validation", cells=(), prediction=found)
 
     assert "promises too much" in captions.predicted(sweep(0.01))
     assert "promises too little" in captions.predicted(sweep(-0.01))
+    assert "Best K for N = 3: predicted 2, measured 1." in captions.predicted(sweep(0.01))
 
 
 def test_direction_and_gain_are_not_related_without_evidence():

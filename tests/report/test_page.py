@@ -61,7 +61,7 @@ def test_the_page_shows_the_answer_first_and_the_sections_in_order(contents):
     ]
     answer = body[: body.index('id="results"')]
     assert "strong evidence" in answer
-    assert "soups/trajectory-soup-extended" in answer
+    assert f"{contents.folder}/soup" in answer
     assert "trajsoup merge" in answer
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from trajsoup.core.frontier import FullCost
 from trajsoup.core.pool import RankBy
 from trajsoup.report import contents as c
 from trajsoup.report.figures.branches import running_mean
@@ -127,27 +128,45 @@ def saturation(panel: c.CurvePanel) -> str:
 
 def frontier(data: c.Frontier) -> str:
     """What the soups add at the largest compute that raw training reached, and what the fits say."""
+    rank = data.rank_by
+    raw = [p for p in data.points if p.raw]
+    soups = [p for p in data.points if not p.raw and p.n_branches > 1]
     parts: list[str] = []
-    if data.raw and data.soups:
-        raw = best_of([p.score for p in data.raw], data.rank_by)
-        limit = max(p.compute for p in data.raw)
-        matched = [p.score for p in data.soups if p.compute <= limit * (1 + 1e-9)]
+    if raw and soups:
+        limit = max(p.compute for p in raw)
+        there = next(p.score for p in raw if p.compute == limit)
+        matched = [p.score for p in soups if p.compute <= limit * (1 + 1e-9)]
         if matched:
-            soup = best_of(matched, data.rank_by)
-            word = "better" if better(soup, raw, data.rank_by) else "not better"
+            soup = best_of(matched, rank)
+            word = "better" if better(soup, there, rank) else "not better"
             parts.append(
-                f"Within the baseline's compute ({limit:.3g} FLOPs) the best merge reaches "
-                f"{score_text(soup, data.rank_by)} against {score_text(raw, data.rank_by)} of raw training: {word}."
+                f"Within the compute of one full branch ({limit:.3g}) the best soup reaches {score_text(soup, rank)}, raw "
+                f"training {score_text(there, rank)}: {word}."
             )
-        every = best_of([p.score for p in data.soups], data.rank_by)
-        parts.append(f"With all compute spent it reaches {score_text(every, data.rank_by)}.")
+        every = max(soups, key=lambda p: p.compute)
+        parts.append(f"With all branches spent ({every.compute:.3g}) the soup reaches {score_text(every.score, rank)}.")
+    for arrow in data.arrows:
+        sure = ", extrapolated" if arrow.extrapolated else ""
+        parts.append(f"{arrow.name.capitalize()}: {difference_text(arrow.gain, rank)} for the soup{sure}.")
     for fit in data.fits:
         if fit.missing is not None:
             parts.append(f"No law for {fit.label}: {fit.missing}.")
         elif fit.formula is not None and fit.r_squared is not None:
             warning = f" ({fit.warning})" if fit.warning else ""
-            parts.append(f"Fit of {fit.label}: {fit.formula}, R² {fit.r_squared:.3f}{warning}.")
+            parts.append(f"Law of {fit.label}: {fit.formula}, R² {fit.r_squared:.3f}{warning}.")
     return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
+
+
+def costs(rows: Sequence[tuple[str, FullCost]]) -> str:
+    """How much the validation of soups adds to training, and what a merge reads."""
+    parts: list[str] = []
+    for series, cost in rows:
+        share = cost.validation_share
+        if share:
+            words = f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+            parts.append(f"validation adds {words} to the training FLOPs of {series}")
+    text = f"{'; '.join(parts)}. " if parts else ""
+    return text[:1].upper() + text[1:] + "Only training FLOPs are on the axis of the figure; the rest comes on top."
 
 
 def surface(sweep: c.Surface) -> str:
@@ -187,42 +206,50 @@ def merge_size(sweep: c.Surface) -> str:
 
 def predicted(sweep: c.Surface) -> str:
     """How far the quadratic model holds."""
-    pairs = [(cell.predicted, cell.value) for cell in sweep.cells if cell.predicted is not None]
-    errors = [measured - promised for promised, measured in pairs if promised is not None]
-    mean = statistics.fmean(errors)
-    worst = max(errors, key=abs)
+    found = sweep.prediction
+    if found is None or found.mean_error is None or found.worst_error is None:
+        return "Nothing was left to predict: it takes soups of three branches."
     text = (
-        f"Soups of three branches and more, predicted from one and two: mean error {difference_text(mean, sweep.rank_by)} "
-        f"over {len(errors)} soups, worst {difference_text(worst, sweep.rank_by)}."
+        f"Soups of three branches and more, predicted from one and two: mean error "
+        f"{difference_text(found.mean_error, sweep.rank_by)} over {_count(len(found.soups), 'soup', 'soups')}, worst "
+        f"{difference_text(found.worst_error, sweep.rank_by)}."
     )
-    if abs(mean) > 0.5 * abs(worst):
+    if abs(found.mean_error) > 0.5 * abs(found.worst_error):
         text += " The errors lean to one side: the quadratic model " + (
-            "promises too much." if mean > 0 else "promises too little."
+            "promises too much." if found.mean_error > 0 else "promises too little."
         )
+    if found.best_k:
+        ns, promised, measured = (", ".join(str(one[i]) for one in found.best_k) for i in range(3))
+        text += f" Best K for N = {ns}: predicted {promised}, measured {measured}."
     return text
 
 
 def ablation(study: c.Ablation) -> str:
-    """Whether anything beats the default, and by how much the worst choice costs."""
+    """Whether anything beats the reference, and by how much the worst choice costs."""
     rank = study.rank_by
-    values = {v.label: v.value for v in study.variants}
-    if not values:
+    last = max((v.position or 0.0 for v in study.variants), default=0.0)
+    shown = [v for v in study.variants if not study.over_tokens or v.position == last]
+    if not shown:
         return "Nothing was scored."
+    values = {v.label: v.value for v in shown}
     best = next(name for name, value in values.items() if value == best_of(list(values.values()), rank))
     worst = max(values, key=lambda name: values[name] if rank is RankBy.LOSS else -values[name])
     spread = abs(values[best] - values[worst])
     if spread < SAME:
         return f"All {len(values)} variants score the same on {study.split}: {score_text(values[best], rank)}."
-    text = f"Best on {study.split}: {best}; worst: {worst}; {difference_text(spread, rank).removeprefix('+')} apart."
-    if study.default is not None and study.default in values:
-        ahead = [name for name, value in values.items() if better(value, values[study.default], rank)]
-        certain = [v.label for v in study.variants if v.high is not None and v.low is not None and v.low * v.high > 0]
+    where = f" at {tokens_text(last)} tokens each" if study.over_tokens else ""
+    text = f"Best on {study.split}{where}: {best}; worst: {worst}; {difference_text(spread, rank).removeprefix('+')} apart."
+    reference = next((v for v in shown if v.soup is not None and v.soup == study.default), None)
+    if reference is not None:
+        ahead = [v for v in shown if better(v.value, reference.value, rank)]
+        certain = [v.label for v in ahead if v.high is not None and v.low is not None and v.low * v.high > 0]
         if not ahead:
-            text += f" Nothing beats {study.default}."
-        elif any(name in certain for name in ahead):
-            text += f" Better than {study.default} beyond noise: {', '.join(n for n in ahead if n in certain)}."
+            text += f" Nothing beats {reference.label}."
+        elif certain:
+            text += f" Better than {reference.label} beyond noise: {', '.join(certain)}."
         else:
-            text += f" Nominally ahead of {study.default}: {', '.join(ahead)}; no interval excludes a tie."
+            names = ", ".join(v.label for v in ahead)
+            text += f" Nominally ahead of {reference.label}: {names}; no interval excludes a tie."
     return text
 
 

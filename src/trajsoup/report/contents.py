@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trajsoup.core.frontier import FullCost
 from trajsoup.core.pool import RankBy
 
 OVERALL = "Overall Average"
@@ -218,11 +219,13 @@ class ComputePoint:
 
     name: str
     label: str
+    series: str
+    raw: bool  # a checkpoint as it came
     compute: float
     score: float
     n_branches: int = 1
     k: int | None = None
-    on_frontier: bool = False
+    on_frontier: bool = False  # no cheaper model of its series validates as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,15 +245,26 @@ class FittedCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """From raw training to the soup; a positive gain is in favour of the soup."""
+
+    name: str
+    start: tuple[float, float]  # compute, score
+    end: tuple[float, float]
+    gain: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
     """fig:trajectory-soup-compute-allocation."""
 
     rank_by: RankBy
     split: str
-    raw: tuple[ComputePoint, ...]
-    soups: tuple[ComputePoint, ...]
+    in_flops: bool  # otherwise the axis is in tokens
+    points: tuple[ComputePoint, ...]
     fits: tuple[FittedCurve, ...] = ()
-    cost: tuple[tuple[str, str], ...] = ()  # the full cost, in words
+    arrows: tuple[Arrow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +275,6 @@ class SurfaceCell:
     k: int
     value: float
     name: str
-    predicted: float | None = None
     subsets: int = 1  # subsets of branches that `value` is the mean of
 
     @property
@@ -271,12 +284,37 @@ class SurfaceCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedSoup:
+    """A soup that the theory had not seen."""
+
+    name: str
+    label: str
+    n_branches: int
+    k: int | None
+    predicted: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What soups of one and two branches promise for larger ones, and how far it held (eq:hierarchical)."""
+
+    soups: tuple[PredictedSoup, ...]
+    mean_error: float | None = None  # measured minus predicted
+    worst_error: float | None = None
+    r_squared: float | None = None
+    best_k: tuple[tuple[int, int, int], ...] = ()  # N, predicted, measured
+    fits: tuple[tuple[float | None, ...], ...] = ()  # K, a, b, V_intra, V_inter, K_eff, change of bias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
     """The (N, K) sweep."""
 
     rank_by: RankBy
     split: str
     cells: tuple[SurfaceCell, ...]
+    prediction: Prediction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +324,7 @@ class Variant:
     soup: str | None
     label: str
     value: float
+    series: str = ""
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -302,7 +341,8 @@ class Ablation:
     split: str
     variants: tuple[Variant, ...]
     axis: str | None = None  # name of the x axis; None: the variants have no order
-    default: str | None = None  # label of the default configuration
+    over_tokens: bool = False  # the axis is in tokens, with a line for each series
+    default: str | None = None  # soup of the default configuration, which the others are compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +456,9 @@ class Contents:
     seeds: tuple[SeedLine, ...] = ()
     tables: tuple[ScoreTable, ...] = ()
     panels: tuple[CurvePanel, ...] = ()
-    frontier: Frontier | None = None
+    frontiers: tuple[Frontier, ...] = ()  # by signal
+    costs: tuple[tuple[str, FullCost], ...] = ()  # of the last model of each series
+    spent: tuple[tuple[str, str], ...] = ()  # by the whole study
     surface: Surface | None = None
     ablations: tuple[Ablation, ...] = ()
     geometry: Geometry | None = None

@@ -38,7 +38,7 @@ def read_branches(
         verdict = verdicts.get(name)
         tokens = ended.tokens if ended is not None else losses[-1][0] if losses else 0
         if ended is not None:
-            status, message = ended.status, ended.message
+            status, message = ended.status, ended.message or ""
         elif outcome.get("status"):
             status, message = str(outcome["status"]), str(outcome.get("message", ""))
         else:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
 from trajsoup.report import contents as c
-from trajsoup.report.sweep_rows import pools_of, sweep_weights
 from trajsoup.study import records as r
 
 RANK = {r.Signal.LOSS: RankBy.LOSS, r.Signal.ACCURACY: RankBy.ACCURACY}
@@ -39,15 +38,14 @@ def read_soups(
             for key, weight in weights.items()
         )
 
-    pools = pools_of(validation)
     found: dict[str, c.Soup] = {}
-    for name, sweep in sweeps.items():
+    for sweep in sweeps.values():
         for point in sweep.points:
             found[point.row] = c.Soup(
                 name=point.row,
                 label=_point_label(point, sweep),
-                strategy=f"{sweep.title}; its weights follow from validation scores",
-                ingredients=ingredients(sweep_weights(point, name, pools) or {}),
+                strategy=f"{sweep.title}; {point.strategy}",
+                ingredients=ingredients(point.weights),
                 k=point.k,
                 scores=_scores(
                     validation_loss=point.validation_loss,
@@ -148,41 +146,46 @@ def read_evaluation_tables(
     listed = [row for row in rows.rows if row.name in scored and not row.name.startswith(SINGLES)]
     if not listed:
         return ()
-    split = scored[listed[0].name].split.value
-    noise = _noise(comparisons)
     categories = tuple(dict.fromkeys(name for row in listed for name in scored[row.name].categories))
     sources = tuple(dict.fromkeys(name for row in listed for name in scored[row.name].sources))
-    tables: list[c.ScoreTable] = []
-    if any(scored[row.name].overall_average is not None for row in listed):
-        values = {
-            row.name: (
-                *(scored[row.name].categories.get(name) for name in categories),
-                None if (overall := scored[row.name].overall_average) is None else overall.value,
-            )
-            for row in listed
-        }
-        tables.append(
-            _table(
-                "accuracy",
-                "Accuracy by strategy",
-                RankBy.ACCURACY,
-                split,
-                (*categories, c.OVERALL),
-                listed,
-                values,
-                noise[r.Signal.ACCURACY],
-            )
+    accuracies = {
+        row.name: (
+            *(scored[row.name].categories.get(name) for name in categories),
+            None if (overall := scored[row.name].overall_average) is None else overall.value,
         )
+        for row in listed
+    }
     losses = {
         row.name: (*(scored[row.name].sources.get(name) for name in sources), scored[row.name].loss.value)
         for row in listed
     }
-    tables.append(
-        _table(
-            "loss", "Loss by strategy", RankBy.LOSS, split, (*sources, "Overall"), listed, losses, noise[r.Signal.LOSS]
-        )
-    )
-    return tuple(tables)
+    found: list[c.ScoreTable] = []
+    for signal, columns, values, overall in (
+        (r.Signal.ACCURACY, categories, accuracies, c.OVERALL),
+        (r.Signal.LOSS, sources, losses, "Overall"),
+    ):
+        if any(any(v is not None for v in line) for line in values.values()):
+            ties = {t.column: t for t in (() if comparisons is None else comparisons.ties) if t.signal is signal}
+            found.append(
+                c.ScoreTable(
+                    name=signal.value,
+                    title=f"{signal.value.capitalize()} by strategy",
+                    rank_by=RANK[signal],
+                    split=scored[listed[0].name].split.value,
+                    columns=(*columns, overall),
+                    rows=tuple(
+                        c.ScoreRow(
+                            soup=row.name,
+                            label=row.label,
+                            values=values[row.name],
+                            group=row.strategy,
+                            in_noise=tuple(row.name in ties[k].tied if k in ties else False for k in (*columns, None)),
+                        )
+                        for row in listed
+                    ),
+                )
+            )
+    return tuple(found)
 
 
 def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[str, c.Soup]) -> tuple[c.ScoreTable, ...]:
@@ -215,23 +218,6 @@ def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[st
     return (_marked(table, pairs, column=len(categories)),)
 
 
-def _table(
-    name: str,
-    title: str,
-    rank_by: RankBy,
-    split: str,
-    columns: tuple[str, ...],
-    rows: Sequence[r.RowRecord],
-    values: Mapping[str, tuple[float | None, ...]],
-    noise: set[frozenset[str]],
-) -> c.ScoreTable:
-    lines = tuple(
-        c.ScoreRow(soup=row.name, label=row.label, values=values[row.name], group=row.strategy) for row in rows
-    )
-    table = c.ScoreTable(name=name, title=title, rank_by=rank_by, split=split, columns=columns, rows=lines)
-    return _marked(table, noise, column=len(columns) - 1)
-
-
 def _marked(table: c.ScoreTable, noise: set[frozenset[str]], *, column: int) -> c.ScoreTable:
     """Mark values of a column whose paired difference from the best one lies inside noise. Only recorded pairs count."""
     best = table.best(column)
@@ -252,14 +238,6 @@ def _marked(table: c.ScoreTable, noise: set[frozenset[str]], *, column: int) -> 
     return c.ScoreTable(
         name=table.name, title=table.title, rank_by=table.rank_by, split=table.split, columns=table.columns, rows=rows
     )
-
-
-def _noise(record: r.ComparisonsRecord | None) -> dict[r.Signal, set[frozenset[str]]]:
-    found: dict[r.Signal, set[frozenset[str]]] = {signal: set() for signal in r.Signal}
-    for one in () if record is None else record.comparisons:
-        if one.within_noise:
-            found[one.signal].add(frozenset((one.model, one.reference)))
-    return found
 
 
 def _difference(one: r.ComparisonRecord, soups: Mapping[str, c.Soup], level: float | None) -> c.Difference | None:

@@ -95,7 +95,6 @@ def _main(contents: c.Contents) -> Section:
 
 def _curves(contents: c.Contents) -> Section:
     overall = [p for p in contents.panels if p.category == c.OVERALL]
-    rest = [p for p in contents.panels if p.category != c.OVERALL]
     figures = [
         Drawn(
             name=f"curves-{p.rank_by.value}-{p.split}",
@@ -106,16 +105,18 @@ def _curves(contents: c.Contents) -> Section:
         )
         for p in overall
     ]
-    if rest:
-        figures.append(
-            Drawn(
-                name="curves-categories",
-                title=f"By category ({rest[0].split})",
-                caption=captions.categories(rest),
-                figure=curves.categories(rest),
-                wide=True,
+    for split in dict.fromkeys(p.split for p in contents.panels):
+        panels = [p for p in contents.panels if p.category != c.OVERALL and p.split == split]
+        if panels:
+            figures.append(
+                Drawn(
+                    name=f"categories-{split}",
+                    title=f"Accuracy by category ({split})",
+                    caption=captions.categories(panels),
+                    figure=curves.categories(panels),
+                    wide=True,
+                )
             )
-        )
     raw = next((p for p in overall if any(len(k.points) > 1 for k in p.curves if k.raw)), None)
     if raw is not None:
         figures.append(
@@ -132,22 +133,22 @@ def _curves(contents: c.Contents) -> Section:
 
 
 def _frontier(contents: c.Contents) -> Section:
-    data = contents.frontier
-    if data is None or not (data.raw or data.soups):
-        return Section(
-            name="compute", title="Compute", empty="No compute axis: it needs FLOPs per token and validation scores."
-        )
-    drawn = Drawn(
-        name="frontier",
-        title="Quality over training compute",
-        caption=captions.frontier(data),
-        figure=scaling.compute_frontier(data),
-    )
     return Section(
         name="compute",
         title="Compute",
-        figures=(drawn,),
-        more=(tables.pairs_table("cost", "Full cost", data.cost),) if data.cost else (),
+        figures=tuple(
+            Drawn(
+                name=f"frontier-{data.rank_by.value}",
+                title=f"{data.rank_by.value.capitalize()} over training compute ({data.split})",
+                caption=captions.frontier(data),
+                figure=scaling.compute_frontier(data),
+                wide=True,
+            )
+            for data in contents.frontiers
+        ),
+        more=(tables.costs_table(contents.costs),) if contents.costs else (),
+        numbers=(tables.pairs_table("spent", "Spent by the whole study", contents.spent),) if contents.spent else (),
+        empty="The frontier has not been swept: `trajsoup sweep` makes it.",
     )
 
 
@@ -162,24 +163,32 @@ def _surface(contents: c.Contents) -> Section:
     figures = [
         Drawn(
             name="surface",
-            title="N branches by K checkpoints",
+            title=f"N branches by K checkpoints ({sweep.split})",
             caption=captions.surface(sweep),
             figure=scaling.surface(sweep),
         ),
         Drawn(
-            name="merge-size", title="Merge size", caption=captions.merge_size(sweep), figure=scaling.merge_size(sweep)
+            name="merge-size",
+            title=f"Merge size ({sweep.split})",
+            caption=captions.merge_size(sweep),
+            figure=scaling.merge_size(sweep),
         ),
     ]
-    if any(cell.predicted is not None for cell in sweep.cells):
+    if sweep.prediction is not None and sweep.prediction.soups:
         figures.append(
             Drawn(
                 name="predicted",
-                title="Predicted against measured",
+                title=f"Predicted against measured ({sweep.split})",
                 caption=captions.predicted(sweep),
                 figure=scaling.predicted(sweep),
             )
         )
-    return Section(name="scaling", title="Branches and checkpoints", figures=tuple(figures))
+    return Section(
+        name="scaling",
+        title="Branches and checkpoints",
+        figures=tuple(figures),
+        numbers=(tables.theory_table(sweep.prediction),) if sweep.prediction and sweep.prediction.fits else (),
+    )
 
 
 def _ablations(contents: c.Contents) -> Section:

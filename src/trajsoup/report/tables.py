@@ -10,7 +10,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trajsoup.core.frontier import FullCost
 from trajsoup.core.pool import RankBy
+from trajsoup.core.quantity import format_bytes
 from trajsoup.report import captions
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import bare_difference, score_text, shown, signal_text, tokens_text
@@ -148,7 +150,7 @@ def ablation_table(study: c.Ablation) -> Table:
             Row(
                 soup=v.soup,
                 cells=(
-                    Cell(text=v.label),
+                    Cell(text=f"{v.label} at {tokens_text(v.position or 0)}" if study.over_tokens else v.label),
                     Cell(text=score_text(v.value, study.rank_by), value=v.value, best=v.value == best != worst),
                     *(Cell(text=bare_difference(x, study.rank_by), value=x) for x in (v.difference, v.low, v.high)),
                 ),
@@ -156,6 +158,75 @@ def ablation_table(study: c.Ablation) -> Table:
             for v in study.variants
         ),
         caption=captions.ablation(study),
+    )
+
+
+def costs_table(costs: Sequence[tuple[str, FullCost]]) -> Table:
+    """What a model costs besides the compute on the axis."""
+
+    def bare(value: float | None) -> Cell:
+        return Cell(
+            text="–" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}", value=value
+        )
+
+    return Table(
+        name="cost",
+        title="Full cost of one model at the largest budget",
+        columns=(
+            "model",
+            "training FLOPs",
+            "validation passes",
+            "validation FLOPs",
+            "checkpoints kept",
+            "storage",
+            "read to merge",
+            "written",
+        ),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=series),
+                    bare(cost.training_flops),
+                    bare(cost.validation_passes),
+                    bare(cost.validation_flops),
+                    bare(cost.checkpoints),
+                    *(
+                        Cell(text=format_bytes(value), value=value)
+                        for value in (cost.checkpoint_bytes, cost.merge_read_bytes, cost.merge_write_bytes)
+                    ),
+                )
+            )
+            for series, cost in costs
+        ),
+        caption=captions.costs(costs),
+    )
+
+
+def theory_table(prediction: c.Prediction) -> Table:
+    """What the fits on one and two branches say about variance within and between branches."""
+    digits = (None, 4, 5, 6, 6, 2, 5)
+    return Table(
+        name="theory",
+        title="The fit a(K) + b(K) / N",
+        columns=(
+            "K",
+            "a(K), loss of infinitely many branches",
+            "b(K)",
+            "V intra",
+            "V inter",
+            "K eff",
+            "change of bias",
+        ),
+        rows=tuple(
+            Row(
+                cells=tuple(
+                    Cell(text="–" if v is None else str(v) if d is None else f"{v:.{d}f}".replace("-", "−"), value=v)
+                    for v, d in zip(fit, digits, strict=True)
+                )
+            )
+            for fit in prediction.fits
+        ),
+        caption="Estimated from soups of one and two branches on validation (eq:hierarchical); not clipped at zero.",
     )
 
 

@@ -236,6 +236,16 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTies:
+    """One column of the main table: which rows a paired interval cannot tell from the best."""
+
+    column: str | None  # a source of documents or a category of tasks; None: overall
+    signal: Signal
+    best: str  # row
+    tied: tuple[str, ...]  # rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonsRecord:
     """All paired differences of the main table."""
 
@@ -243,6 +253,7 @@ class ComparisonsRecord:
     level: float
     resamples: int
     comparisons: tuple[ComparisonRecord, ...]
+    ties: tuple[ColumnTies, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 from trajsoup.core.pool import RankBy
 from trajsoup.report.contents import Ablation, Variant
 from trajsoup.report.figures.style import (
-    COLOURS,
     QUIET,
     SOUP,
+    colours_of,
     difference_text,
     layout,
     plain,
     score_text,
     shown,
+    token_axis,
+    tokens_text,
     unit,
 )
 
@@ -34,26 +36,36 @@ def _ordered(study: Ablation) -> Figure:
     import plotly.graph_objects as go
 
     variants = sorted((v for v in study.variants if v.position is not None), key=lambda v: v.position or 0.0)
-    figure = go.Figure(layout=layout(x=plain(study.axis), y=unit(study.rank_by), height=340, showlegend=False))
-    widths = [_width(v, study.rank_by) for v in variants]
-    figure.add_trace(
-        go.Scatter(
-            x=[v.position for v in variants],
-            y=[shown(v.value, study.rank_by) for v in variants],
-            mode="lines+markers",
-            line={"color": COLOURS[0], "width": 2.2},
-            marker={
-                "size": [13 if v.label == study.default else 8 for v in variants],
-                "color": [SOUP if v.label == study.default else COLOURS[0] for v in variants],
-            },
-            error_y=_bars(widths),
-            customdata=[[v.soup, _hover(v, study)] for v in variants],
-            hovertemplate="%{customdata[1]}<extra></extra>",
+    series = list(dict.fromkeys(v.series for v in variants))
+    size, title = 1.0, str(study.axis)
+    if study.over_tokens:
+        size, title = token_axis(round(max((v.position or 0.0 for v in variants), default=1.0)))
+    elif len(series) == 1:
+        title = f"{title}, {series[0]}"
+    figure = go.Figure(layout=layout(x=plain(title), y=unit(study.rank_by), height=340, showlegend=len(series) > 1))
+    colours = colours_of(series)
+    for name in series:
+        line = [v for v in variants if v.series == name]
+        figure.add_trace(
+            go.Scatter(
+                x=[(v.position or 0.0) / size for v in line],
+                y=[shown(v.value, study.rank_by) for v in line],
+                mode="lines+markers",
+                name=plain(name),
+                line={"color": colours[name], "width": 2.2},
+                marker={
+                    "size": [13 if v.soup == study.default else 8 for v in line],
+                    "color": [SOUP if v.soup == study.default else colours[name] for v in line],
+                },
+                error_y=_bars([_width(v, study.rank_by) for v in line]),
+                customdata=[[v.soup, _hover(v, study)] for v in line],
+                hovertemplate="%{customdata[1]}<extra></extra>",
+            )
         )
-    )
-    figure.update_xaxes(
-        tickmode="array", tickvals=[v.position for v in variants], ticktext=[plain(v.label) for v in variants]
-    )
+    if not study.over_tokens:
+        figure.update_xaxes(
+            tickmode="array", tickvals=[v.position for v in variants], ticktext=[plain(v.label) for v in variants]
+        )
     return figure
 
 
@@ -63,7 +75,7 @@ def _listed(study: Ablation) -> Figure:
     variants = list(reversed(study.variants))
     rank = study.rank_by
     figure = go.Figure(layout=layout(x=unit(rank), y="", height=100 + 38 * len(variants), showlegend=False))
-    colours = [SOUP if v.label == study.default else QUIET for v in variants]
+    colours = [SOUP if v.soup == study.default else QUIET for v in variants]
     widths = [_width(v, rank) for v in variants]
     figure.add_trace(
         go.Scatter(
@@ -80,7 +92,7 @@ def _listed(study: Ablation) -> Figure:
     room = LEAST[rank] - (max(ends) - min(ends))
     if room > 0:  # all but equal: rounding must not look like a difference
         figure.update_xaxes(range=[min(ends) - room / 2, max(ends) + room / 2])
-    default = next((v for v in variants if v.label == study.default), None)
+    default = next((v for v in variants if v.soup == study.default), None)
     if default is not None:
         figure.add_vline(x=shown(default.value, rank), line={"dash": "dot", "width": 1.2, "color": SOUP})
     return figure
@@ -107,9 +119,10 @@ def _bars(widths: list[tuple[float, float]]) -> dict[str, Any]:
 
 def _hover(variant: Variant, study: Ablation) -> str:
     rank = study.rank_by
-    text = f"<b>{plain(variant.label)}</b><br>{plain(study.split)} <b>{score_text(variant.value, rank)}</b>"
+    at = f" at {tokens_text(variant.position or 0)} tokens each" if study.over_tokens else ""
+    text = f"<b>{plain(variant.label)}</b>{at}<br>{plain(study.split)} <b>{score_text(variant.value, rank)}</b>"
     if variant.difference is not None:
-        text += f"<br>{difference_text(variant.difference, rank)} from the default"
+        text += f"<br>{difference_text(variant.difference, rank)} from the reference"
     if variant.low is not None and variant.high is not None:
         text += f"<br>interval {difference_text(variant.low, rank)} to {difference_text(variant.high, rank)}"
     return text
