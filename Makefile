@@ -5,11 +5,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PEER := .venv-mergekit
 
-.PHONY: demo test test-all test-slow test-peers lint docs bench clean
+.PHONY: demo results test test-all test-slow test-peers lint docs bench clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
+
+results: $(VENV)/.dev  ## docs/results.md: the embedded study with five seeds of everything; goes on where it was
+	$(BIN)/trajsoup demo --seeds 5 --output results-output
+	$(BIN)/python docs/generate_results.py results-output
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -52,4 +56,4 @@ $(PEER)/.done: constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER) demo-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) demo-output results-output .pytest_cache .ruff_cache .hypothesis

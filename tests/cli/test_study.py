@@ -1,5 +1,6 @@
 """The commands that run and read studies, on a study of seconds."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -27,9 +28,11 @@ def test_a_finished_study_prints_its_tables_without_computing(study):
     assert "95 % bootstrap interval" in done.out
 
 
-def test_tables_come_as_markdown_and_csv(study):
+def test_tables_come_as_markdown_csv_and_json(study):
     assert "| Trajectory Soup (Limited) |" in succeeds("run", study, "--format", "markdown").out
     assert "Trajectory Soup (Limited),EXP" in succeeds("run", study, "--format", "csv").out
+    lines = succeeds("sweep", study, "allocation", "--format", "json").out.splitlines()
+    assert json.loads(lines[0])["columns"][0] == "series"
 
 
 def test_run_as_json_says_that_nothing_was_made(study):

@@ -1,5 +1,6 @@
 """A study that is killed again and again ends with the records of one that was not."""
 
+import json
 import os
 import random
 import signal
@@ -34,6 +35,8 @@ def prepared(folder, fork_point):
     make_study(folder, fork_point, more="    sweeps: [selections]\n")
     text = (folder / "study.yaml").read_text()
     kept = [line for line in text.splitlines() if "EXP3" not in line]  # two branches: fewer processes to start
+    wsd = "schedule: {shape: wsd, decay_to: 3e-4, decay_share: 0.25}"  # the schedule of tab:e32a8-mid-train-main
+    kept = [line.replace("global_batch: 8}", f"global_batch: 8, {wsd}}}") for line in kept]
     (folder / "study.yaml").write_text("\n".join(kept) + "\n")
     small_documents(folder)
     return folder
@@ -61,10 +64,12 @@ def killed_and_rerun(tmp_path, *, kills):
     assert last.wait() == 0, last.stderr.read()
     assert records_of(troubled) == records_of(quiet)
     assert len(records_of(quiet)) == 10
+    plan = json.loads((quiet / "records" / "plan.json").read_text())
+    assert all("wsd" in branch["recipe"]["schedule"] for branch in plan["branches"].values())
 
 
 def test_a_killed_study_ends_with_the_same_records(tmp_path):
-    killed_and_rerun(tmp_path, kills=1)
+    killed_and_rerun(tmp_path, kills=2)
 
 
 @pytest.mark.slow

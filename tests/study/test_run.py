@@ -1,5 +1,6 @@
 """Whole studies on the stand-in model, from the plan to the answer."""
 
+import dataclasses
 import json
 import shutil
 
@@ -125,6 +126,82 @@ def test_the_dense_and_the_sparse_pool_merge_as_many_checkpoints(ran):
     assert len(sizes) == 1
 
 
+def test_every_point_of_every_sweep_carries_its_row_of_w(ran):
+    for name in ran.records.sweeps():
+        for point in ran.records.require(f"sweeps/{name}").points:
+            assert len(point.weights) == point.merge_size
+            assert abs(sum(point.weights.values()) - 1) < 1e-9
+            assert point.validation_loss is not None
+
+
+def test_every_strategy_is_reported_on_test_at_every_horizon(ran):
+    points = ran.records.require("sweeps/horizons").points
+    full = ran.records.require("plan").horizon
+    at_the_end = {p.series for p in points if p.x == full}
+    assert {
+        "Raw, best checkpoint",
+        "Single-Trajectory Merge",
+        "Full Soup (Limited)",
+        "Trajectory Soup (Extended)",
+    } <= at_the_end
+    assert len({p.x for p in points}) == 2
+    assert all(p.test_loss is not None for p in points)
+
+
+def test_the_frontier_has_its_costs_and_its_two_laws(ran):
+    found, sweep = ran.records.require("frontier"), ran.records.require("sweeps/frontier")
+    scores = {p.row: p for p in sweep.points}
+    for p in found.points:
+        assert p.cost.training_flops == pytest.approx(found.flops_per_token * p.budget_tokens)
+        if p.series == "Raw":
+            assert p.cost.merge_read_bytes == p.cost.validation_passes == 0
+        else:
+            assert p.cost.merge_read_bytes == scores[p.row].merge_size * p.cost.merge_write_bytes
+            assert p.cost.validation_passes > p.cost.checkpoints
+    assert {law.series for law in found.laws} == {"Raw", "Trajectory Soup"}
+    for law in found.laws:
+        assert (law.exponent is None) == (law.missing is not None)
+        assert {score for _, score in law.points} == {p.test_loss.value for p in sweep.points if p.series == law.series}
+
+
+def test_predicted_and_measured_soups_stand_side_by_side(ran):
+    found = ran.records.require("prediction")
+    assert {(c.n_branches, c.fitted) for c in found.cells} == {(1, True), (2, True), (3, False)}
+    assert found.soups_error.soups == len(found.soups) == 3
+
+
+def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch):
+    from collections import Counter
+
+    import trajsoup.store.identity as identity
+    from trajsoup.store.resident import ResidentFiles
+    from trajsoup.store.source import Source
+
+    reads = Counter()
+    load, pread = ResidentFiles.load, Source._pread
+
+    def counted_load(self, path):
+        reads[path.parent.name, path.parent.parent.name] += 1
+        return load(self, path)
+
+    monkeypatch.setattr(ResidentFiles, "load", counted_load)
+    monkeypatch.setattr(Source, "_pread", lambda self, *args: pytest.fail(f"{self.path} was read by a pass") and pread)
+    monkeypatch.setattr(identity, "sha256_file", lambda path: pytest.fail(f"{path} was hashed from disk"))
+    folder = tmp_path / "copy"
+    shutil.copytree(ran.setup.output, folder, symlinks=True)
+    for name in ("records", "scores", "soup"):
+        shutil.rmtree(folder / name)
+    study = dataclasses.replace(ran.setup.study, output=folder)
+    setup = dataclasses.replace(ran.setup, output=folder, study=study)
+    again = run_study(setup, corpus=small_documents(tmp_path), cache=tmp_path / "cache")
+    branches = {path.name for path in (folder / "branches").iterdir()}
+    of_branches = {key: count for key, count in reads.items() if key[1] in branches}
+    assert len(of_branches) == 18
+    assert set(of_branches.values()) == {1}
+    for name in ("rows", "evaluations", "answer", "sweeps/scaling"):
+        assert again.records.path(name).read_bytes() == ran.records.path(name).read_bytes()
+
+
 def test_an_allocation_keeps_its_merge_size(ran):
     points = ran.records.require("sweeps/allocation").points
     assert len({p.merge_size for p in points}) == 1
@@ -138,8 +215,6 @@ def test_status_lists_what_is_done_and_what_is_out_of_date(ran, tmp_path):
     path = folder / "records" / "screen.json"
     changed = json.loads(path.read_text()) | {"tolerance": 0.4}
     path.write_text(json.dumps(changed))
-    import dataclasses
-
     study = dataclasses.replace(ran.setup.study, output=folder)
     states = {s.stage: s.state for s in stages_of(dataclasses.replace(ran.setup, output=folder, study=study))}
     assert states["screen"] == "done"
@@ -147,8 +222,6 @@ def test_status_lists_what_is_done_and_what_is_out_of_date(ran, tmp_path):
 
 
 def test_a_changed_evaluation_trains_nothing_again(ran, tmp_path, fork_point):
-    import dataclasses
-
     evaluation = dataclasses.replace(ran.setup.evaluation, ks=(1, 2))
     folder = tmp_path / "copy"
     shutil.copytree(ran.setup.output, folder, symlinks=True)

@@ -50,6 +50,24 @@ def demo(
         return
     show_study(ran.records, form)
     typer.echo(paragraph(words))
-    typer.echo("\nA model of some twenty thousand parameters: the method at work, not evidence about large models.")
-    typer.echo(f"{time.monotonic() - begin:.0f} seconds; soup: {ran.soup}; records: {ran.records.folder}")
+    size = ran.records.require("plan").total_params
+    typer.echo(f"\nA model of {size:,} parameters: the method at work, not evidence about large models.")
+    report = _write_report(setup.output)
+    typer.echo(
+        f"{time.monotonic() - begin:.0f} seconds; soup: {ran.soup}; report: {report or '-'}; records: {ran.records.folder}"
+    )
     typer.echo(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}")
+
+
+def _write_report(folder: Path) -> Path | None:
+    """The page of the study; None where the libraries for it are not installed."""
+    from trajsoup.errors import TrajsoupError
+    from trajsoup.report.reading import read_contents
+    from trajsoup.report.writing import NEEDED, require_libraries, write_report
+
+    try:
+        require_libraries(NEEDED)
+    except TrajsoupError as error:
+        typer.echo(f"no report: {error}", err=True)
+        return None
+    return write_report(read_contents(folder), folder / "report", images=False).page

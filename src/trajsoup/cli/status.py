@@ -30,5 +30,5 @@ def status(
     if as_json:
         show_json([{"seed": s.seed, "stage": s.stage, "state": s.state, "detail": s.detail} for s in found])
         return
-    rows = [["-" if s.seed is None else str(s.seed), s.stage, s.state, s.detail] for s in found]
+    rows = [["-" if s.seed is None else str(s.seed), s.stage, s.state, s.detail or ""] for s in found]
     show_table(f"{study}", ["seed", "stage", "state", "detail"], rows)

@@ -26,6 +26,7 @@ class Form(StrEnum):
     TERMINAL = "terminal"
     MARKDOWN = "markdown"
     CSV = "csv"
+    JSON = "json"  # one object for each table, a line each
 
 
 FormOption = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
@@ -35,6 +36,8 @@ def show(table: Table, form: Form) -> None:
     """Print one table."""
     if form is Form.MARKDOWN:
         typer.echo(table.markdown())
+    elif form is Form.JSON:
+        typer.echo(table.json())
     elif form is Form.CSV:
         typer.echo(table.csv(), nl=False)
     else:
@@ -46,10 +49,13 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
+    from trajsoup.study.evaluation_section import SweepKind
     from trajsoup.study.tables import (
         comparisons_table,
         fine_tuning_table,
+        frontier_table,
         main_table,
+        prediction_table,
         screen_table,
         seeds_table,
         sweep_table,
@@ -57,7 +63,13 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
 
     tables = [screen_table(records), main_table(records)]
     if sweeps:
-        tables += [sweep_table(records.require(f"sweeps/{name}")) for name in records.sweeps()]
+        every = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+        tables += [sweep_table(sweep) for sweep in every]
+        points = next((sweep for sweep in every if sweep.kind is SweepKind.FRONTIER), None)
+        if points is not None and (frontier := records.read("frontier")) is not None:
+            tables.append(frontier_table(frontier, points))
+        if (prediction := records.read("prediction")) is not None:
+            tables.append(prediction_table(prediction))
     if (tuned := fine_tuning_table(records)) is not None:
         tables.append(tuned)
     if (seeds := records.read("seeds")) is not None:

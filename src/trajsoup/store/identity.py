@@ -21,8 +21,8 @@ from trajsoup.store.resident import ResidentFiles
 FORMAT = 1
 
 
-class Identities:
-    """Content hashes of checkpoints, remembered in one file."""
+class FileHashes:
+    """sha256 of files, remembered in one file."""
 
     def __init__(self, path: Path, *, resident: ResidentFiles | None = None) -> None:
         self.path, self._resident = path, resident
@@ -34,27 +34,14 @@ class Identities:
             except ValueError:
                 self._known = {}  # a memory of hashes, nothing more: they are computed again
 
-    def checkpoint(self, checkpoint: Checkpoint) -> str:
-        """sha256 over the names and hashes of the weight files and over the config."""
-        digest = hashlib.sha256()
-        for file in checkpoint.files:
-            digest.update(f"{file.name} {self._file(file)}\n".encode())
-        digest.update(json.dumps(dict(checkpoint.config), sort_keys=True).encode())
-        return digest.hexdigest()
-
-    def row(self, row: Row, checkpoints: dict[str, str]) -> str:
-        """The identity of a row, given those of its ingredients by key."""
-        members = sorted((checkpoints[key], float(weight).hex()) for key, weight in row.weights.items())
-        if len(members) == 1 and members[0][1] == (1.0).hex():
-            return members[0][0]
-        return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()
-
     def save(self) -> None:
         """Keep what was hashed, if anything was."""
         if self._changed:
             write_atomic(self.path, json.dumps(self._known, indent=0, sort_keys=True) + "\n")
+            self._changed = False
 
-    def _file(self, file: Place) -> str:
+    def file(self, file: Place) -> str:
+        """The hash of one file."""
         if isinstance(file, RemotePath):  # a store has no inode to tell an untouched object by
             return sha256_file(file)
         stat = file.stat()
@@ -67,3 +54,22 @@ class Identities:
             known = self._known[name] = [*state, digest]
             self._changed = True
         return str(known[3])
+
+
+class Identities(FileHashes):
+    """Content hashes of checkpoints and rows."""
+
+    def checkpoint(self, checkpoint: Checkpoint) -> str:
+        """sha256 over the names and hashes of the weight files and over the config."""
+        digest = hashlib.sha256()
+        for file in checkpoint.files:
+            digest.update(f"{file.name} {self.file(file)}\n".encode())
+        digest.update(json.dumps(dict(checkpoint.config), sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def row(self, row: Row, checkpoints: dict[str, str]) -> str:
+        """The identity of a row, given those of its ingredients by key."""
+        members = sorted((checkpoints[key], float(weight).hex()) for key, weight in row.weights.items())
+        if len(members) == 1 and members[0][1] == (1.0).hex():
+            return members[0][0]
+        return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()

@@ -44,8 +44,8 @@ class Branches:
     """All runs that share a fork point."""
 
     branches: tuple[Branch, ...]
+    baseline: str  # name of the branch that the screen compares with
     fork_point: Place | None = None
-    baseline: str = ""  # name of the branch that the screen compares with
     tolerance: float = TOLERANCE
     notes: tuple[str, ...] = ()
 

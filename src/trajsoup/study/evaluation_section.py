@@ -56,7 +56,7 @@ SWEEP_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationPlan:
     """How models are scored and chosen."""
 
     validation_tokens: int = 200_000
@@ -92,10 +92,10 @@ class Sweep:
     merge_size: int | None = None
 
 
-def parse_evaluation(data: Any, *, where: str) -> Evaluation:
+def parse_evaluation(data: Any, *, where: str) -> EvaluationPlan:
     """Read `evaluate`."""
     check_keys(data, tuple(EVALUATE_FIELDS), where=where)
-    base = Evaluation()
+    base = EvaluationPlan()
     tokens = {
         name: parse_tokens(data[name], where=f"{where}: {name}")
         for name in ("validation_tokens", "test_tokens", "probe_tokens")
@@ -115,7 +115,7 @@ def parse_evaluation(data: Any, *, where: str) -> Evaluation:
     counts = tuple(sorted({_whole(k, f"{where}: ks") for k in ks}))
     if counts[0] < 1 or whole.get("horizons", 1) < 1:
         raise StudyError(f"{where}: K and horizons count from 1: correct them")
-    return Evaluation(
+    return EvaluationPlan(
         **tokens,
         **whole,
         ks=counts,

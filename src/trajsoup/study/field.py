@@ -18,7 +18,7 @@ from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.selection import NEEDS_K, Select
 from trajsoup.core.soup import Strategy, soup_row
 from trajsoup.study.entries import Option
-from trajsoup.study.evaluation_section import Evaluation
+from trajsoup.study.evaluation_section import EvaluationPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Field:
     pools: tuple[Pool, ...]  # every branch with checkpoints
     admitted: tuple[str, ...]
     baseline: str
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
 
     @property
     def horizon(self) -> int:

@@ -21,7 +21,7 @@ from trajsoup.study.evaluation_section import (
     EVALUATE_FIELDS,
     SFT_FIELDS,
     SWEEP_FIELDS,
-    Evaluation,
+    EvaluationPlan,
     FineTuningPlan,
     Sweep,
     parse_evaluation,
@@ -102,7 +102,7 @@ class Study:
     trainer: TrainWith
     report_to: tuple[str, ...]
     max_epochs: float
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     sweeps: tuple[Sweep, ...] = ()
     sft: FineTuningPlan | None = None
     seeds: int = 1

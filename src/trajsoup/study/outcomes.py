@@ -35,7 +35,7 @@ class Outcome:
     branch: str
     status: Status
     tokens: int
-    message: str = ""  # why, and what to do, where it did not finish
+    message: str | None = None  # why, and what to do, where it did not finish
     seconds: float | None = None  # of training in the last sitting; None where the trainer does not say
     saving_seconds: float | None = None
 
@@ -82,7 +82,7 @@ def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
         if record:
             status = Status(record["status"])
             return Outcome(
-                branch=process.branch, status=status, tokens=_reached(process), message=str(record.get("message", ""))
+                branch=process.branch, status=status, tokens=_reached(process), message=record.get("message")
             )
         return _failed(process, code)
     if code != 0:
@@ -139,15 +139,15 @@ def _reached(process: BranchProcess) -> int:
     return progress_of(process, running=False).tokens
 
 
-def _tail(log: Path) -> str:
+def _tail(log: Path) -> str | None:
     """The last line that says something."""
     try:
         with log.open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return ""
-    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return None
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), None)
 
 
 def _last_row(path: Path) -> dict[str, Any]:

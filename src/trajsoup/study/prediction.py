@@ -121,11 +121,12 @@ def _soups(points: Sequence[SweepPoint]) -> tuple[PredictedSoup, ...]:
     for p in points:
         if p.n_branches <= SEEN:
             continue
+        _, k = _soup(p)
         try:
             predicted = predicted_loss(
                 dict.fromkeys(p.branches, 1 / p.n_branches),
-                anchors={b: known[frozenset([b]), p.k] for b in p.branches},
-                pairs={names: loss for (names, k), loss in known.items() if len(names) == SEEN and k == p.k},
+                anchors={b: known[frozenset([b]), k] for b in p.branches},
+                pairs={names: loss for (names, at), loss in known.items() if len(names) == SEEN and at == k},
             )
         except (TheoryError, KeyError):
             continue  # not every anchor or pair has a loss

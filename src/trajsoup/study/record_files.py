@@ -9,6 +9,7 @@ replaces the old one; nothing is ever patched.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -126,6 +127,11 @@ def digest_of(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def from_json(kind: Any, data: Any) -> Any:
     """Build a value of an annotated type from JSON values. Knows what records are made of, nothing more."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -143,7 +149,7 @@ def from_json(kind: Any, data: Any) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return {key: from_json(arguments[1], item) for key, item in data.items()}
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return kind(**{name: from_json(hints[name], item) for name, item in data.items()})  # type: ignore[operator]
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind(data)

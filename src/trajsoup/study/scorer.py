@@ -21,7 +21,7 @@ from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.remote import absolute
-from trajsoup.study.evaluation_section import Evaluation
+from trajsoup.study.evaluation_section import EvaluationPlan
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -119,7 +119,7 @@ def make_scorer(
     checkpoints: Mapping[str, Checkpoint],
     *,
     folder: Path,
-    evaluation: Evaluation,
+    evaluation: EvaluationPlan,
     progress: OnScore = lambda what, done, total: None,
     model_source: Checkpoint | None = None,
     options: Options | None = None,

@@ -5,6 +5,7 @@ study.yaml -> Setup -> workbench.py (corpus, checkpoints, pools) -> stages.py
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.core.recipe import Recipe
-from trajsoup.errors import StudyError
+from trajsoup.errors import OutputError, StudyError
+from trajsoup.store.identity import FileHashes
 from trajsoup.study.branches import Branches, load_branches
+from trajsoup.study.data import cache_folder
 from trajsoup.study.evaluation_section import (
-    Evaluation,
+    EvaluationPlan,
     FineTuningPlan,
     Sweep,
     parse_evaluation,
@@ -38,7 +41,7 @@ class Setup:
     path: Path
     output: Path  # records/, scores/, soup/ and, if it trains, branches/
     title: str
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
     sweeps: tuple[Sweep, ...]
     sft: FineTuningPlan | None
     seeds: int
@@ -49,12 +52,20 @@ class Setup:
 
     @property
     def digest(self) -> str:
-        """Of everything that shapes the records, by content where it is small."""
+        """Of everything that shapes the records; documents by content."""
         source = self.study if self.study is not None else self.foreign
         assert source is not None
-        left_out = ("path", "output", "report_to", "evaluation", "sweeps", "sft", "seeds", "notes")
+        left_out = ("path", "output", "report_to", "corpus", "evaluation", "sweeps", "sft", "seeds", "notes")
         fields = {f.name: getattr(source, f.name) for f in dataclasses.fields(source) if f.name not in left_out}
-        return digest_of([VERSION, _plain(fields, self.path.parent), _plain(self.corpus, self.path.parent)])
+        return digest_of([VERSION, _plain(fields, self.path.parent), self._documents()])
+
+    def _documents(self) -> Any:
+        """The corpus by content: a file that changed without changing its size is another corpus."""
+        hashes = FileHashes(cache_folder() / "hashes.json")
+        found = _by_content(self.corpus, hashes)
+        with contextlib.suppress(OutputError):  # a memory that cannot be written costs time, nothing else
+            hashes.save()
+        return found
 
 
 def load_setup(path: Path) -> Setup:
@@ -80,16 +91,18 @@ def load_setup(path: Path) -> Setup:
             f"{where}: the soups of these runs must be scored, and it names no documents: add `corpus: {{train: FILES}}` "
             "(validation and test documents are split off), or use `trajsoup merge` with a K of your choice"
         )
+    foreign = load_branches(path)
+    evaluate = {"tolerance": foreign.tolerance, **(data.get("evaluate") or {})}
     return Setup(
         path=path,
         output=path.parent / f"{path.stem}-soups",
         title=path.stem,
-        evaluation=parse_evaluation(data.get("evaluate") or {}, where=f"{where}: evaluate"),
+        evaluation=parse_evaluation(evaluate, where=f"{where}: evaluate"),
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
         seeds=1,
         seed=None,
-        foreign=load_branches(path),
+        foreign=foreign,
         corpus=parse_corpus(data["corpus"], path.parent, f"{where}: corpus"),
     )
 
@@ -121,6 +134,19 @@ def _is_foreign(data: Mapping[str, Any]) -> bool:
     branches = data.get("branches")
     entries = branches.values() if isinstance(branches, dict) else ()
     return any(isinstance(entry, dict) and "checkpoints" in entry for entry in entries)
+
+
+def _by_content(value: Any, hashes: FileHashes) -> Any:
+    """Values that JSON knows; files and folders as the hashes of what they hold."""
+    if isinstance(value, Path):
+        if value.is_file():
+            return hashes.file(value)
+        return [[str(p.relative_to(value)), hashes.file(p)] for p in sorted(value.rglob("*")) if p.is_file()]
+    if isinstance(value, Mapping):
+        return {str(key): _by_content(item, hashes) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_content(item, hashes) for item in value]
+    return value
 
 
 def _plain(value: Any, base: Path) -> Any:

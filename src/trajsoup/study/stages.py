@@ -1,6 +1,6 @@
 """The stages of a study, one function each: read the records before, do one thing, write one record.
 
-    plan -> train -> validation -> screen -> rows -> evaluations -> comparisons -> soup, answer
+    plan -> train -> validation -> screen -> rows -> (reporting.py, sweeps.py, ..., answer.py)
 
 Each is skipped when its record names the inputs it would be made from. `run.py` calls them in order.
 """

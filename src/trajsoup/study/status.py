@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.outcomes import METRICS, Status, finished_outcome
 from trajsoup.study.record_files import Records
 from trajsoup.study.setup import Setup, with_seed
 
 CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
+OF_SWEEPS = {SweepKind.FRONTIER: "frontier", SweepKind.SCALING: "prediction"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class StageState:
     seed: int | None
     stage: str
     state: str  # done, to do, out of date
-    detail: str = ""
+    detail: str | None = None
 
 
 def stages_of(setup: Setup) -> tuple[StageState, ...]:
@@ -36,26 +38,27 @@ def stages_of(setup: Setup) -> tuple[StageState, ...]:
 def _one(setup: Setup) -> list[StageState]:
     records = Records(setup.output)
     sweeps = [f"sweeps/{sweep.name}" for sweep in setup.sweeps]
+    sweeps += [OF_SWEEPS[kind] for kind in dict.fromkeys(sweep.kind for sweep in setup.sweeps) if kind in OF_SWEEPS]
     tuning = ["sft"] if setup.sft is not None else []
     found: list[StageState] = []
     stale = False
     for name in (*CHAIN[:-1], *sweeps, *tuning, CHAIN[-1]):
-        record = records.read(name)
+        inputs = records.inputs(name)
         state = "to do"
-        if record is not None:
+        if inputs is not None:
             known = {"study": setup.digest}
-            there = {key: records.digest(key) for key in record.inputs if records.path(key).is_file()}
-            fits = all(value == {**known, **there}.get(key, value) for key, value in record.inputs.items())
+            there = {key: records.digest(key) for key in inputs if records.path(key).is_file()}
+            fits = all(value == {**known, **there}.get(key, value) for key, value in inputs.items())
             stale = stale or not fits
             state = "out of date" if stale else "done"
         found.append(StageState(seed=setup.seed, stage=name, state=state, detail=_detail(setup, name, state)))
     return found
 
 
-def _detail(setup: Setup, name: str, state: str) -> str:
+def _detail(setup: Setup, name: str, state: str) -> str | None:
     """Of a training that is not over: which branches are."""
     if name != "train" or state == "done" or setup.study is None:
-        return ""
+        return None
     parts: list[str] = []
     for branch in setup.study.recipes:
         folder: Path = setup.output / "branches" / branch

@@ -6,7 +6,9 @@ records -> Table -> terminal (cli), Markdown, CSV
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +25,7 @@ from trajsoup.study.records import (
     Signal,
     SweepRecord,
 )
+from trajsoup.study.scaling_records import FittedLaw, FrontierRecord, PredictionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,10 @@ class Table:
         lines = [f"**{self.title}**", "", _line(self.columns), _line(["---"] * len(self.columns))]
         lines += [_line(row) for row in self.rows]
         return "\n".join([*lines, "", *self.notes]).rstrip() + "\n"
+
+    def json(self) -> str:
+        """For a program: one object."""
+        return json.dumps(dataclasses.asdict(self))
 
     def csv(self) -> str:
         """For a spreadsheet."""
@@ -115,14 +122,15 @@ def sweep_table(record: SweepRecord) -> Table:
         )
         for p in record.points
     ]
-    free = any(p.chosen_on.free for p in record.points)
-    notes = ["K was chosen on validation." if free else "Nothing was chosen: every row is prescribed."]
+    free = list(dict.fromkeys(name for p in record.points for name in p.chosen_on.free))
+    notes = [f"Chosen on validation: {', '.join(free)}." if free else "Nothing was chosen: every row is prescribed."]
+    notes = [*record.notes] or notes
     notes += [f"{c.name}: {difference(c)}" for c in record.comparisons if c.signal is Signal.LOSS]
     return Table(title=f"{record.title} ({record.paper})", columns=columns, rows=tuple(lines), notes=tuple(notes))
 
 
 def fine_tuning_table(records: Records) -> Table | None:
-    """tab:tiny-post-train-main, if it was asked for."""
+    """tab:tiny-post-train-main and tab:exp-merge-post-train, if they were asked for."""
     found: FineTuningRecord | None = records.read("sft")
     if found is None:
         return None
@@ -131,15 +139,70 @@ def fine_tuning_table(records: Records) -> Table | None:
     lines = [
         (
             labels[row.row],
-            *(f"{100 * row.categories.get(c, float('nan')):.1f}" for c in categories),
+            *(f"{100 * row.categories[c]:.1f}" if c in row.categories else "-" for c in categories),
             estimate(row.overall_average, scale=100, digits=1),
+            "-" if row.deviation is None else f"{100 * row.deviation:.1f}",
             "-" if row.before is None else f"{100 * row.before:.1f}",
+            estimate(row.loss),
         )
         for row in found.rows
     ]
-    notes = tuple(f"{key}: {value}." for key, value in found.settings.items())
-    columns = ("model", *categories, "average", "before SFT")
-    return Table(title="After the same fine-tuning (test items)", columns=columns, rows=tuple(lines), notes=notes)
+    notes = [f"{key}: {value}." for key, value in found.settings.items()]
+    notes += [
+        f"{labels[c.model]} against {labels[c.reference]}, {c.signal.value}: {difference(c)}" for c in found.comparisons
+    ]
+    columns = ("model", *categories, "average", "deviation over seeds", "before SFT", "answer loss")
+    title = "After the same fine-tuning (test items)"
+    return Table(title=title, columns=columns, rows=tuple(lines), notes=tuple(notes))
+
+
+def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
+    """The full cost of every point of the compute frontier (app:scaling-fit, sec:discussion)."""
+    scores = {p.row: p for p in sweep.points}
+    lines = [
+        (
+            p.series,
+            "+".join(scores[p.row].branches),
+            format_tokens(p.budget_tokens),
+            "-" if p.cost.training_flops is None else f"{p.cost.training_flops:.3g}",
+            f"{p.cost.validation_passes:,}",
+            f"{p.cost.checkpoint_bytes / 1e6:,.1f}",
+            f"{(p.cost.merge_read_bytes + p.cost.merge_write_bytes) / 1e6:,.1f}",
+            estimate(scores[p.row].test_loss),
+        )
+        for p in record.points
+        if p.improving
+    ]
+    columns = ("series", "branches", "tokens", "FLOPs", "validation passes", "checkpoints MB", "merge MB", "test loss")
+    notes = [_law(law) for law in record.laws]
+    notes += [f"{a.name} ({a.signal.value}): {a.gain:+.4f} in favour of the soup" for a in record.annotations]
+    title = "The best model at each compute, with its full cost"
+    return Table(title=title, columns=columns, rows=tuple(lines), notes=tuple(notes))
+
+
+def prediction_table(record: PredictionRecord) -> Table:
+    """Predicted against measured (N, K)."""
+    lines = [
+        (
+            str(c.n_branches),
+            str(c.k),
+            str(c.subsets),
+            f"{c.predicted:.4f}",
+            f"{c.measured:.4f}",
+            "yes" if c.fitted else "",
+        )
+        for c in record.cells
+    ]
+    notes = [
+        f"N={c.n_branches}: the best K is {c.predicted} by the fit, {c.measured} as measured." for c in record.counts
+    ]
+    if (error := record.cells_error) is not None:
+        notes.append(
+            f"Over {error.soups} cells that the fit has not seen: root mean square error {error.root_mean_square:.4f} nats."
+        )
+    columns = ("N", "K", "subsets", "predicted", "measured", "fitted")
+    title = f"Predicted from one and two branches, against measured ({record.split.value} loss)"
+    return Table(title=title, columns=columns, rows=tuple(lines), notes=(*notes, *record.notes))
 
 
 def seeds_table(record: SeedsRecord) -> Table:
@@ -207,6 +270,16 @@ def _spread(
     if low is None or high is None:
         return text
     return f"{text} [{scale * low:{plus}.{digits}f}, {scale * high:{plus}.{digits}f}]"
+
+
+def _law(law: FittedLaw) -> str:
+    name = f"{law.series}, test {law.signal.value}"
+    if law.exponent is None or law.asymptote is None:
+        return f"{name}: no law: {law.missing}"
+    low_high = law.exponent_interval
+    interval = "" if low_high is None else f" [{low_high[0]:.3f}, {low_high[1]:.3f}]"
+    warning = "" if law.warning is None else f" ({law.warning})"
+    return f"{name}: asymptote {law.asymptote:.4f}, exponent {law.exponent:.3f}{interval}, R^2 {law.r_squared:.3f}{warning}"
 
 
 def _verdict(admitted: bool, low: bool) -> str:

@@ -49,7 +49,7 @@ OnProgress = Callable[[Stage, Sequence[Progress]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class TrainedStudy:
     """How a study's branches ended."""
 
     plan: Plan
@@ -71,7 +71,7 @@ def train_study(
     corpus: Corpus | None = None,
     on_progress: OnProgress | None = None,
     executor: Executor | None = None,
-) -> Trained:
+) -> TrainedStudy:
     """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core.
 
     With an `executor`, its machines train the branches, as many at once as it has room for.
@@ -106,7 +106,7 @@ def train_study(
         outcomes = _run_on(executor, processes, environment=environment, report=report)
     else:
         outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
-    return Trained(plan=plan, fork_point=fork_point, outcomes=outcomes)
+    return TrainedStudy(plan=plan, fork_point=fork_point, outcomes=outcomes)
 
 
 def _plan(study: Study, corpus: Corpus | None) -> Plan:

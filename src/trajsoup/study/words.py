@@ -82,7 +82,7 @@ def over_seeds(comparisons: Sequence[SeedSpread]) -> tuple[str, ...]:
         if c.low is not None and c.high is not None and (c.low > 0 or c.high < 0):
             verdict = "holds" if (c.mean < 0) == lower else "the opposite holds"
         said.append(
-            f"{c.label or c.name}: better in {wins} of {len(c.values)} seeds, mean {scale * c.mean:+.4f} {unit}{interval} "
+            f"{c.label}: better in {wins} of {len(c.values)} seeds, mean {scale * c.mean:+.4f} {unit}{interval} "
             f"({verdict})."
         )
     return tuple(said)

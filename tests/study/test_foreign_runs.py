@@ -1,0 +1,79 @@
+"""Runs that somebody else's script left: found by `scan`, scored, merged, compared, without any training here."""
+
+import pytest
+import torch
+
+from tests.study.studies import make_fork_point
+from tests.study.tiny_study import small_documents
+from trajsoup.study.branches import save_branches, scan_branches
+from trajsoup.study.run import run_study
+from trajsoup.study.setup import load_setup
+
+SETTINGS = """
+corpus: {train: documents.txt}
+evaluate: {validation_tokens: 1k, test_tokens: 1k, probe_tokens: 1k, ks: [1, 2], horizons: 2, resamples: 100, tolerance: 0.5}
+sweeps: [selections, scaling]
+"""
+
+
+def somebody_elses_script(folder, fork_point, tokens, *, seed, steps=8, every=2):
+    """Plain PyTorch: AdamW, whole folders by save_pretrained, names with the step, no log."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(fork_point, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(1, steps + 1):
+        starts = torch.randint(len(tokens) - 33, (4,))
+        ids = torch.stack([tokens[int(s) : int(s) + 32] for s in starts])
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % every == 0:
+            model.save_pretrained(folder / f"step_{step}")
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign")
+    fork_point = make_fork_point(folder / "fork")
+    corpus = small_documents(folder)
+    tokens = torch.from_numpy(corpus.train.tokens.astype("int64"))
+    for seed, name in enumerate(["first", "second"]):
+        somebody_elses_script(folder / name, fork_point, tokens, seed=seed)
+    found = scan_branches([folder / "first", folder / "second"], fork_point=fork_point, tokens_per_step=128)
+    save_branches(found, folder / "found.yaml")
+    (folder / "documents.txt").write_text("the corpus is handed over below\n")
+    with (folder / "found.yaml").open("a") as file:
+        file.write(SETTINGS)
+    return run_study(load_setup(folder / "found.yaml"), corpus=corpus, cache=folder / "cache")
+
+
+def test_a_foreign_run_starts_after_training(foreign):
+    assert {branch.status for branch in foreign.records.require("train").branches} == {"foreign"}
+    assert not (foreign.setup.output / "branches").exists()
+    assert [c.tokens for c in foreign.records.require("train").branches[0].checkpoints] == [256, 512, 768, 1024]
+
+
+def test_its_models_are_chosen_on_validation_and_reported_on_test(foreign):
+    rows = {row.name: row for row in foreign.records.require("rows").rows}
+    assert {"single/first", "single/second", "single-merge", "trajectory-soup/limited"} <= set(rows)
+    assert rows["trajectory-soup/limited"].branches == ("first", "second")
+    assert {e.row for e in foreign.records.require("evaluations").evaluations} == set(rows)
+
+
+def test_the_soup_of_foreign_runs_is_a_folder_with_provenance(foreign):
+    assert (foreign.soup / "soup.json").is_file()
+    assert (foreign.soup / "config.json").is_file()
+
+
+def test_the_sweeps_of_a_foreign_study_leave_records(foreign):
+    assert set(foreign.records.sweeps()) == {"selections", "scaling"}
+    assert foreign.records.require("prediction").cells
+
+
+def test_the_tolerance_that_scan_wrote_is_that_of_the_screen(foreign, tmp_path):
+    text = foreign.setup.path.read_text().replace(", tolerance: 0.5", "").replace("tolerance: 0.01", "tolerance: 0.02")
+    again = foreign.setup.path.with_name("again.yaml")
+    again.write_text(text)
+    assert load_setup(again).evaluation.tolerance == 0.02
