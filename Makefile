@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PEER := .venv-mergekit
 
-.PHONY: demo results test test-all test-slow test-peers lint docs bench clean
+.PHONY: demo results test test-all test-slow test-peers lint docs pictures bench clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -33,6 +33,9 @@ lint: $(VENV)/.dev
 
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
+
+pictures: $(VENV)/.dev  ## docs/images from the report of a study: make pictures STUDY=folder
+	$(BIN)/python docs/pictures.py $(STUDY)
 
 bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
 	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml

@@ -19,7 +19,7 @@ from tests.report.sample_geometry import geometry_record
 from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import Evaluation, Sweep, SweepKind
+from trajsoup.study.evaluation_section import EvaluationPlan, Sweep, SweepKind
 from trajsoup.study.frontier import frontier_stage
 from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.record_files import Records
@@ -65,7 +65,7 @@ class SampleBench(Workbench):
 
     def __init__(self, folder: Path, bowl: Bowl) -> None:
         shape = bowl.shape
-        evaluation = Evaluation(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
+        evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
         setup = SimpleNamespace(output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None)
         super().__init__(setup, cache=folder, progress=lambda what, done, total: None)
         self.__dict__["scorer"] = BowlScorer(bowl)

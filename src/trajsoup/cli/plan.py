@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes, show_table, size
+from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
     from trajsoup.study.plan import Plan
@@ -67,8 +68,11 @@ def plan(
         ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
         ["training FLOPs C", f"{cost.train_flops:.4g}"],
         ["checkpoints", f"{planned.positions.count} per branch, {cost.checkpoints} in all"],
-        ["disk", f"{size(cost.checkpoint_bytes)} checkpoints + {size(cost.state_bytes)} states to resume"],
-        ["free", size(planned.free_bytes)],
+        [
+            "disk",
+            f"{format_bytes(cost.checkpoint_bytes)} checkpoints + {format_bytes(cost.state_bytes)} states to resume",
+        ],
+        ["free", format_bytes(planned.free_bytes)],
         ["validation passes", f"{cost.validation_passes}"],
     ]
     if cost.validation_flops is not None:
