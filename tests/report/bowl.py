@@ -38,6 +38,7 @@ class Shape:
     horizon: int = 600 * B
     rejected: str | None = None
     failed: str | None = None
+    foreign: bool = False  # runs that exist: no recipe, no FLOPs, no logged loss
     until: str = "answer"  # the last stage that has a record; "train" with unfinished branches is "plan"
     done: float = 1.0  # share of training that metrics show
     title: str = "Five branches of a small MoE"

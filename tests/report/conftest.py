@@ -41,7 +41,9 @@ def chromium():
     found = find_browser()
     if found is None:
         pytest.skip(NO_BROWSER)
-    playwright = pytest.importorskip("playwright.sync_api", reason=f"no playwright (pip install playwright) or {NO_BROWSER}")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason=f"no playwright (pip install playwright) or {NO_BROWSER}"
+    )
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=list(SWITCHES))
         yield browser

@@ -6,6 +6,7 @@ Shape -> Bowl -> plan, train (made up) -> validation, screen, rows, ... predicti
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -135,7 +136,7 @@ def plan_record(shape: Shape) -> r.PlanRecord:
         changed = {field: (recipe[field], value) for field, value in change.items()}
         branches[name] = r.BranchPlan(recipe={**recipe, **change}, changed=changed, steps=1200)
     total = shape.horizon * len(shape.branches)
-    return r.PlanRecord(
+    whole = r.PlanRecord(
         inputs={"study": "0" * 64},
         title=shape.title,
         seed=0,
@@ -153,6 +154,13 @@ def plan_record(shape: Shape) -> r.PlanRecord:
         branches=branches,
         baseline=shape.branches[0],
     )
+    if not shape.foreign:
+        return whole
+    bare = {name: r.BranchPlan(recipe={}, changed={}, steps=None) for name in shape.branches}
+    unknown = ("seed", "checkpoint_every", "sequence_length", "total_params", "active_params", "flops_per_token")
+    return dataclasses.replace(
+        whole, branches=bare, corpus={}, **dict.fromkeys((*unknown, "train_flops", "epochs"), None)
+    )
 
 
 def train_record(bowl: Bowl) -> r.TrainRecord:
@@ -164,10 +172,10 @@ def train_record(bowl: Bowl) -> r.TrainRecord:
         branches=tuple(
             r.TrainedBranch(
                 branch=b,
-                status="failed" if b == shape.failed else "finished",
+                status="failed" if b == shape.failed else "foreign" if shape.foreign else "finished",
                 tokens=int(shape.horizon * 0.35) if b == shape.failed else shape.horizon,
                 message=f"the process of {b} ended with code 1: see its log" if b == shape.failed else None,
-                metrics=f"branches/{b.replace('/', '_')}/metrics.jsonl",
+                metrics=None if shape.foreign else f"branches/{b.replace('/', '_')}/metrics.jsonl",
                 checkpoints=()
                 if b == shape.failed
                 else tuple(

@@ -49,17 +49,19 @@ def over_tokens(panel: c.CurvePanel) -> str:
 
 
 def categories(panels: Sequence[c.CurvePanel]) -> str:
-    """In how many categories the same strategy ends first."""
-    ends: list[str] = []
+    """In how many categories the same strategy ends first; strategies that tie are all first."""
+    firsts: list[str] = []
     for panel in panels:
         last = {curve.name: curve.points[-1].value for curve in panel.curves if not curve.raw and curve.points}
         if last:
             best = best_of(list(last.values()), panel.rank_by)
-            ends.append(next(name for name, value in last.items() if value == best))
-    if not ends:
+            firsts += [name for name, value in last.items() if value == best]
+    if not firsts:
         return "No category has been scored over tokens."
-    leader = max(dict.fromkeys(ends), key=ends.count)
-    return f"At the last horizon {leader} is first in {ends.count(leader)} of {len(panels)} categories."
+    most = max(firsts.count(name) for name in firsts)
+    leaders = [name for name in dict.fromkeys(firsts) if firsts.count(name) == most]
+    verb = "is" if len(leaders) == 1 else "are each"
+    return f"At the last horizon {joined(leaders)} {verb} first in {most} of {len(panels)} categories."
 
 
 def saturation(panel: c.CurvePanel) -> str:

@@ -72,7 +72,9 @@ def interpolation(geometry: c.Geometry) -> str:
         words = f"{profile.first} to {profile.second}, lowest at {x:.0%} ({score_text(low, RankBy.LOSS)}; {ends})"
         depths.append((min(first, second) - low, words))
     free = sum(barrier <= SAME for barrier in barriers)
-    text = f"{free} of {counted(len(barriers), 'line has', 'lines have')} no barrier above the straight line of its ends."
+    text = (
+        f"{free} of {counted(len(barriers), 'line has', 'lines have')} no barrier above the straight line of its ends."
+    )
     if max(barriers) > SAME:
         text += f" The highest barrier: {difference_text(max(barriers), RankBy.LOSS).removeprefix('+')}."
     return f"{text} Deepest below both ends: {max(depths)[1]}."
