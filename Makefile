@@ -37,8 +37,8 @@ docs: $(VENV)/.dev  ## regenerate what is generated from the code
 pictures: $(VENV)/.dev  ## docs/images from the report of a study: make pictures STUDY=folder
 	$(BIN)/python docs/pictures.py $(STUDY)
 
-bench: $(VENV)/.dev $(PEER)/.done  ## side by side with a raw read, a raw write and mergekit; needs about 30 GB of disk
-	$(BIN)/python benchmarks/blend.py --peer $(PEER)/bin/mergekit-yaml
+bench: $(VENV)/.dev $(PEER)/.done  ## every benchmark, dated in benchmarks/results; needs about 30 GB of disk in benchmarks/.data
+	$(BIN)/python benchmarks/run_all.py --peer $(PEER)/bin/mergekit-yaml
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -15,47 +15,30 @@ import os
 import time
 from pathlib import Path
 
-SMALL = {
-    "hidden_size": 32, "intermediate_size": 96, "moe_intermediate_size": 16, "num_hidden_layers": 2,
-    "num_attention_heads": 2, "num_key_value_heads": 2, "n_routed_experts": 4, "q_lora_rank": 16, "kv_lora_rank": 16,
-}  # fmt: skip
 TINY = {
-    **SMALL,
-    "hidden_size": 16,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 8,
-    "q_lora_rank": 8,
-    "kv_lora_rank": 8,
-}
-NANO = {
+    "hidden_size": 16, "intermediate_size": 48, "moe_intermediate_size": 8, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "n_routed_experts": 4, "q_lora_rank": 8, "kv_lora_rank": 8,
+}  # fmt: skip
+SMALL = {
     **TINY,
-    "hidden_size": 8,
-    "intermediate_size": 24,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 4,
-    "v_head_dim": 4,
+    "hidden_size": 32,
+    "intermediate_size": 96,
+    "moe_intermediate_size": 16,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
 }
+VOCAB = 320  # bytes and a few merges: most of the parameters are in the layers, and a step is short
 STEP = 32 * 128
-EVERY, COUNT = 15 * STEP, 16  # a checkpoint every 61,440 tokens, horizon 983,040
+EVERY, COUNT = 60 * STEP, 32  # a checkpoint every 245,760 tokens, horizon 7,864,320
+HORIZONS = (4, 8, 12, 16, 20, 24, 28, 32)  # checkpoints of the serial run
+KS = (1, 2, 3, 4, 6, 8, 12, 16)
 FLAT = 0.002  # nats: the merged serial run gains at most this from the second half of its horizon
 
 CELLS = [
-    {"model": "small", "bytes": 4_000_000, "lr": 4e-3},
-    {"model": "small", "bytes": 4_000_000, "lr": 1.5e-3},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 4e-3},
-    {"model": "small", "bytes": 4_000_000, "lr": 1e-2},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 1.5e-3},
-    {"model": "small", "bytes": 800_000, "lr": 4e-3},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 1e-2},
-    {"model": "tiny", "bytes": 800_000, "lr": 4e-3},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 2e-2},
-    {"model": "small", "bytes": 4_000_000, "lr": 2e-2},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 6_000_000},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 6_000_000},
-    {"model": "tiny", "bytes": 4_000_000, "lr": 1.5e-3, "pretrain": 6_000_000},
-    {"model": "nano", "bytes": 4_000_000, "lr": 1e-2, "pretrain": 3_000_000},
-    {"model": "nano", "bytes": 4_000_000, "lr": 4e-3, "pretrain": 3_000_000},
-    {"model": "nano", "bytes": 4_000_000, "lr": 2e-2, "pretrain": 3_000_000},
+    {"model": model, "pretrain": pretrain, "bytes": 12_000_000, "lr": lr}
+    for model in ("tiny", "small")
+    for pretrain in (6_000_000, 24_000_000)
+    for lr in (1.5e-3, 4e-3, 5e-4, 1e-2)
 ]
 
 
@@ -91,10 +74,10 @@ def table(path: Path) -> str:
     ]
     for text in path.read_text().splitlines():
         cell = json.loads(text)
-        merged = [cell["merged"][key] for key in sorted(cell["merged"], key=int)]
+        merged = [cell["merged"][str(count * EVERY)] for count in (COUNT // 4, COUNT // 2, COUNT)]
         cells = [
             cell["model"],
-            f"{cell.get('pretrain', 1_500_000) / 1e6:g}M",
+            f"{cell['pretrain'] / 1e6:g}M",
             f"{cell['bytes'] / 1e6:g} MB",
             f"{cell['lr']:g}",
             f"{cell['epochs']:g}",
@@ -130,7 +113,7 @@ def measure(cell: dict, folder: Path) -> dict:
     (folder / "study.yaml").write_text(json.dumps(study(cell)))  # JSON is YAML
     loaded = load_study(folder / "study.yaml")
     corpus = load_data(loaded, cache=cache_folder())
-    trained = train_study(loaded, jobs=2, corpus=corpus)
+    trained = train_study(loaded, corpus=corpus)
     validation = probe_of(corpus.validation, max_tokens=60_000)
     probe = probe_of(corpus.train, max_tokens=60_000)
     branches = scan_branches([folder / "branches" / name for name in loaded.recipes])
@@ -154,11 +137,9 @@ def measure(cell: dict, folder: Path) -> dict:
     verdicts = screen(probed, baseline="EXP1")
     serial = pools[0]
     merged = {}
-    for horizon in (COUNT // 4 * EVERY, COUNT // 2 * EVERY, COUNT * EVERY):
+    for horizon in (count * EVERY for count in HORIZONS):
         have = sum(c.tokens <= horizon for c in serial.candidates)
-        rows = [
-            soup_row([serial], k=k, horizon=horizon, name=f"{k}@{horizon}") for k in (1, 2, 3, 4, 6, 8) if k <= have
-        ]
+        rows = [soup_row([serial], k=k, horizon=horizon, name=f"{k}@{horizon}") for k in KS if k <= have]
         scores = score(rows, validation, "validation")
         best = choose(scores)
         merged[horizon] = {
@@ -169,7 +150,7 @@ def measure(cell: dict, folder: Path) -> dict:
     fork = open_checkpoint(trained.fork_point)
     checkpoints["fork"] = fork
     start = score([Row(name="fork", weights={"fork": 1.0})], validation, "validation")["fork"].losses.loss()
-    half, full = (merged[h]["loss"] for h in sorted(merged)[1:])
+    half, full = merged[COUNT // 2 * EVERY]["loss"], merged[COUNT * EVERY]["loss"]
     return {
         "epochs": round(EVERY * COUNT / len(corpus.train.tokens), 2),
         "fork_point": start,
@@ -182,15 +163,15 @@ def measure(cell: dict, folder: Path) -> dict:
 
 
 def study(cell: dict) -> dict:
-    model = {"small": SMALL, "tiny": TINY, "nano": NANO}[cell["model"]]
+    model = {"small": SMALL, "tiny": TINY}[cell["model"]]
     lr = cell["lr"]
     return {
         "pretrain": {
             "model": {"family": "deepseek_v3", **model},
-            "tokens": cell.get("pretrain", 1_500_000),
+            "tokens": cell["pretrain"],
             "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
         },
-        "corpus": {"vocab_size": 512, "limit_bytes": cell["bytes"]},
+        "corpus": {"vocab_size": VOCAB, "limit_bytes": cell["bytes"]},
         "sequence_length": 128,
         "horizon": EVERY * COUNT,
         "checkpoint_every": EVERY,

@@ -249,7 +249,7 @@ def test_missing_scores_are_answered_with_the_remedy(tmp_path):
     for run in runs:
         (run / "metrics.csv").write_text("step,train_loss\n10,2.5\n20,2.4\n")
     message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")
-    assert "2 of 2 checkpoints have no validation loss (a@10, a@20): supply it in a metrics.csv" in message
+    assert "4 of 4 checkpoints have no validation loss (a@10, a@20, b@10, ...): supply it in a metrics.csv" in message
     assert "have no accuracy" in refused("merge", *runs, "--k", 1, "--rank-by", "accuracy", "-o", tmp_path / "soup")
     (runs[0] / "metrics.csv").write_text("step,val_loss\n10,2.5\n20,2.4\n")
     message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")

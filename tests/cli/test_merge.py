@@ -292,5 +292,45 @@ def test_a_weight_for_some_ingredients_only_is_wrong_usage(runs, tmp_path):
     assert "give every ingredient a weight" in done.err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--k", "4"],
+        ["--strategy", "trajectory-soup"],
+        ["--select", "final"],
+        ["--weights", "equal"],
+        ["--rank-by", "accuracy"],
+        ["--horizon", "5B"],
+        ["--branch", "EXP1"],
+        ["--no-screen"],
+        ["--tolerance", "0.1"],
+        ["--baseline", "EXP1"],
+        ["--tokens-per-step", "100"],
+    ],
+)
+def test_options_that_choose_are_refused_where_every_ingredient_is_named(runs, tmp_path, options):
+    a, b = at(runs, "EXP1@10", "EXP2@40")
+    listed = tmp_path / "soup.yaml"
+    listed.write_text(f"ingredients: [{a}, {b}]\n")
+    for inputs in ([f"{a}=0.5", f"{b}=0.5"], [listed]):
+        done = trajsoup("merge", *inputs, "-o", tmp_path / "soup", *options)
+        assert done.code == 2
+        assert f"leave out {options[0]}" in done.err.replace("--screen/", "")
+        assert not (tmp_path / "soup").exists()
+
+
+def test_options_without_effect_on_runs_are_refused(runs, tmp_path):
+    done = trajsoup("merge", *both(runs), "--k", 1, "--normalize", "-o", tmp_path / "soup")
+    assert done.code == 2
+    assert "leave out --normalize" in done.err
+    done = trajsoup("merge", *both(runs), "--k", 1, "--no-screen", "--tolerance", 1, "-o", tmp_path / "soup")
+    assert done.code == 2
+    assert "leave out --tolerance" in done.err
+    succeeds("scan", *both(runs), "-o", tmp_path / "study.yaml")
+    assert "scan the runs again" in refused(
+        "merge", tmp_path / "study.yaml", "--tokens-per-step", 5, "--k", 1, "-o", tmp_path / "soup"
+    )
+
+
 def test_no_input_at_all_is_wrong_usage():
     assert trajsoup("merge", "-o", "x").code == 2

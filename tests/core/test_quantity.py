@@ -1,6 +1,6 @@
 import pytest
 
-from trajsoup.core.quantity import format_tokens, parse_number, parse_share, parse_tokens
+from trajsoup.core.quantity import format_tokens, parse_bytes, parse_number, parse_share, parse_tokens
 from trajsoup.errors import StudyError
 
 
@@ -51,3 +51,16 @@ def test_text_that_is_a_number_counts_as_one_because_yaml_reads_1e_4_as_text():
     for wrong in ("fast", "inf", None, True, [1]):
         with pytest.raises(StudyError, match="peak_lr"):
             parse_number(wrong, where="peak_lr")
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"), [("5GB", 5 * 10**9), ("1.5 gib", 3 * 2**29), ("0.3kB", 300), ("2,000", 2000), (7, 7), ("3b", 3)]
+)
+def test_bytes_are_read_with_their_unit(text, nbytes):
+    assert parse_bytes(text, where="--shard-size") == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-5GB", "0", "0.1", "5 GBs", True, "5BB"])
+def test_what_is_no_number_of_bytes_is_refused_by_name(text):
+    with pytest.raises(StudyError, match="--shard-size"):
+        parse_bytes(text, where="--shard-size")

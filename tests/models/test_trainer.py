@@ -73,7 +73,7 @@ def test_steps_tokens_and_losses_are_those_of_the_trainer(trained):
             assert saved.val_loss == evaluated[saved.step]
             window = [losses[step] for step in range(saved.step - EVERY + 1, saved.step + 1)]
             assert saved.train_loss == math.fsum(window) / EVERY
-    assert study.in_tokens
+    assert study.unit == "tokens"
 
 
 def test_the_model_that_the_trainer_saves_last_is_not_a_candidate(trained):

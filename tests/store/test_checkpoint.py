@@ -7,7 +7,7 @@ import torch
 
 from tests.checkpoints import bf16, write_checkpoint, write_raw
 from trajsoup.errors import CheckpointError, MismatchError
-from trajsoup.store.checkpoint import INDEX, is_checkpoint, open_checkpoint, require_same
+from trajsoup.store.checkpoint import INDEX, is_checkpoint, missing_code, open_checkpoint, require_same
 
 WEIGHTS = {"a": bf16([1, 2]), "b": bf16([[3, 4]]), "c": np.float32(5), "ids": np.arange(4)}
 
@@ -215,3 +215,40 @@ def test_side_files_travel_and_training_state_stays(tmp_path, shards):
     folder = write_checkpoint(tmp_path, BASE, shards=shards, files=dict.fromkeys(KEPT | DROPPED, "{}"))
     write_checkpoint(tmp_path / "copy", BASE)  # a checkpoint inside a checkpoint is another checkpoint
     assert {path.as_posix() for path in open_checkpoint(folder).side_files()} == KEPT
+
+
+CODE = {"auto_map": {"AutoModelForCausalLM": "modeling_x.X", "AutoConfig": "owner/repository--elsewhere.C"}}
+
+
+def test_code_that_loads_the_model_must_agree_where_both_have_it(tmp_path):
+    config = {**CONFIG, **CODE}
+    one = write_checkpoint(tmp_path / "one", BASE, config=config, files={"modeling_x.py": "x = 1\n", "mine.py": ""})
+    two = write_checkpoint(tmp_path / "two", BASE, config=config, files={"modeling_x.py": "x = 1\n"})
+    require_same(open_checkpoint(one), open_checkpoint(two))
+    (two / "modeling_x.py").write_text("x = 2\n")
+    with pytest.raises(MismatchError, match=r"modeling_x.py differs. One soup runs one code"):
+        require_same(open_checkpoint(one), open_checkpoint(two))
+
+
+def test_code_of_a_custom_tokenizer_must_agree_too(tmp_path):
+    for name in ("one", "two"):
+        files = {
+            "tokenization_x.py": f"name = {name!r}\n",
+            "tokenizer_config.json": '{"auto_map": {"AutoTokenizer": []}}',
+        }
+        write_checkpoint(tmp_path / name, BASE, config=CONFIG, files=files)
+    with pytest.raises(MismatchError, match=r"tokenization_x.py differs"):
+        require_same(open_checkpoint(tmp_path / "one"), open_checkpoint(tmp_path / "two"))
+
+
+def test_scripts_that_no_loader_runs_may_differ(tmp_path):
+    for name in ("one", "two"):
+        write_checkpoint(tmp_path / name, BASE, config=CONFIG, files={"train.py": f"name = {name!r}\n"})
+    require_same(open_checkpoint(tmp_path / "one"), open_checkpoint(tmp_path / "two"))
+
+
+def test_code_that_the_config_names_and_the_folder_lacks_is_found(tmp_path):
+    folder = write_checkpoint(tmp_path / "one", BASE, config={**CONFIG, **CODE})
+    assert missing_code(open_checkpoint(folder)) == ("modeling_x.py",)
+    (folder / "modeling_x.py").write_text("")
+    assert missing_code(open_checkpoint(folder)) == ()

@@ -2,10 +2,12 @@ import hashlib
 import os
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajsoup.store.digest import OrderedDigest, sha256_file
+from trajsoup.errors import CheckpointError
+from trajsoup.store.digest import OrderedDigest, sample_digest, sha256_file
 
 
 def test_a_files_digest_is_that_of_its_bytes(tmp_path):
@@ -61,3 +63,15 @@ def test_cancelling_frees_those_who_wait_for_a_block_that_never_comes():
         thread.join(timeout=60)
         assert not thread.is_alive()
     digest.update(7, memoryview(b"x"))  # late comers do not wait either
+
+
+def test_a_read_that_fails_names_the_file(tmp_path, monkeypatch):
+    def fail(*args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "x").write_bytes(b"abc")
+    monkeypatch.setattr(hashlib, "file_digest", fail)
+    with pytest.raises(CheckpointError, match=r"reading .*/x failed: Input/output error"):
+        sha256_file(tmp_path / "x")
+    with pytest.raises(CheckpointError, match=r"reading .*/none failed: No such file"):
+        sample_digest(tmp_path / "none")

@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -44,6 +45,35 @@ def test_an_error_of_the_disk_becomes_one_readable_message(tmp_path):
     with pytest.raises(OutputError, match=r"cannot write .*soup: No space left on device: nothing was left behind"):
         publish(tmp_path / "soup", OSError(28, "No space left on device"))
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space"),
+        (errno.EACCES, "a folder you may write to"),
+        (errno.EROFS, "a folder you may write to"),
+        (errno.EFBIG, "smaller files"),
+        (errno.EIO, "check the disk"),
+    ],
+)
+def test_each_cause_keeps_its_words_and_gets_its_own_cure(tmp_path, number, cure):
+    with pytest.raises(OutputError, match=rf"cannot write .*soup: {os.strerror(number)}: .*{cure}"):
+        publish(tmp_path / "soup", OSError(number, os.strerror(number)))
+    with pytest.raises(OutputError, match=rf"cannot write .*soup: {os.strerror(number)}: .*{cure}"):
+        publish(tmp_path / "soup", OSError(number, os.strerror(number), str(tmp_path / f".soup{MARK}1" / "x")))
+
+
+def test_an_input_that_cannot_be_read_is_named_and_not_the_output(tmp_path):
+    for number in (errno.EIO, errno.EACCES, errno.ENOENT):
+        with pytest.raises(OutputError, match=rf"cannot read .*base/tokenizer.json: {os.strerror(number)}"):
+            publish(tmp_path / "soup", OSError(number, os.strerror(number), str(tmp_path / "base/tokenizer.json")))
+
+
+def test_a_copy_that_fills_the_disk_blames_the_disk_although_the_error_names_its_source(tmp_path):
+    with pytest.raises(OutputError, match=r"cannot write .*soup: No space"):
+        publish(tmp_path / "soup", OSError(errno.ENOSPC, "No space", "base/x", None, str(tmp_path / "soup/x")))
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])

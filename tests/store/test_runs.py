@@ -115,6 +115,21 @@ def test_metrics_may_name_a_checkpoint_by_its_path(tmp_path):
     assert scan_run(tmp_path).checkpoints[0].val_loss == 2.5
 
 
+def test_scored_rows_that_match_no_checkpoint_are_said(tmp_path):
+    run = folders(tmp_path, "step_10", "step_20")
+    metrics(
+        run, "checkpoint,step,loss,val_loss\n,5,3.0,\nstep_10,,2.9,2.5\nstep_30,,2.8,2.4\n,40,2.7,2.3\n,20,2.7,2.3\n"
+    )
+    (note,) = scan_run(run).notes
+    assert note == f"{run}: 2 of 4 scored rows of its metrics match no checkpoint and are not used: step_30, step 40"
+
+
+def test_a_lone_file_does_not_complain_of_its_neighbours_scores(tmp_path):
+    metrics(loose(tmp_path, "a-1.safetensors", "a-2.safetensors"), "checkpoint,val_loss\na-1,2.5\na-2,2.4\n")
+    run = scan_run(tmp_path / "a-2.safetensors")
+    assert (run.notes, run.checkpoints[0].val_loss) == ((), 2.4)
+
+
 def test_step_10_takes_no_score_of_step_100(tmp_path):
     metrics(folders(tmp_path, "step_10", "step_100"), "checkpoint,val_loss\nstep_100,1.0\n")
     assert [s.val_loss for s in scan_run(tmp_path).checkpoints] == [None, 1.0]

@@ -5,6 +5,7 @@ from hypothesis import given
 
 from tests.checkpoints import write_checkpoint
 from tests.runs import fork_point, write_run
+from trajsoup.core.pool import Unit
 from trajsoup.errors import StudyError
 from trajsoup.store.runs import Saved
 from trajsoup.study.branches import Branch, Branches, load_branches, read_branches, save_branches, scan_branches
@@ -74,19 +75,19 @@ def test_what_is_missing_is_said_with_the_remedy(tmp_path):
 def test_nothing_is_said_where_nothing_is_missing(tmp_path):
     study = scan_branches([write_run(tmp_path / "a", val_losses=[2.2, 2.1])])
     assert study.notes == ()
-    assert study.in_tokens
+    assert study.unit is Unit.TOKENS
     assert [c.tokens for c in study.pools()[0].candidates] == [10_000, 20_000]
 
 
 def test_positions_are_steps_as_soon_as_one_checkpoint_lacks_tokens(tmp_path):
     study = scan_branches([write_run(tmp_path / "a", val_losses=[2.2]), bare(tmp_path / "b", "step_3")])
-    assert not study.in_tokens
+    assert study.unit is Unit.STEPS
     assert [pool.candidates[0].tokens for pool in study.pools()] == [10, 3]
 
 
 def test_tokens_per_step_turns_steps_into_tokens(tmp_path):
     study = scan_branches([bare(tmp_path / "a", "step_3")], tokens_per_step=512)
-    assert study.in_tokens
+    assert study.unit is Unit.TOKENS
     assert study.pools()[0].candidates[0].tokens == 1536
 
 

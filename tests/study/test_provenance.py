@@ -5,6 +5,7 @@ import shutil
 import pytest
 import yaml
 
+from tests.runs import write_run
 from trajsoup import __version__
 from trajsoup.study.branches import scan_branches
 from trajsoup.study.choice import Choice
@@ -78,9 +79,24 @@ def test_the_card_names_every_ingredient_and_the_screen(soup):
         "| checkpoint-30 | EXP1 | 30,000 | 0.25 | 2.1000 | 0.3000 |",
         "| checkpoint-10 | EXP2 | 10,000 | 0.25 | 2.1500 | 0.4000 |",
         "| checkpoint-40 | EXP2 | 40,000 | 0.25 | 2.0500 | 0.1000 |",
-        "- EXP3: +5.00% at 40,000, rejected",
+        "- EXP3: +5.00% at 40,000 tokens, rejected",
     ):
         assert line in card
+
+
+def test_positions_that_are_steps_are_called_steps(tmp_path):
+    for name, seed in (("a", 1), ("b", 2)):
+        run = write_run(tmp_path / name, val_losses=[2.2, 2.1], seed=seed)
+        (run / "metrics.csv").write_text("step,train_loss,val_loss\n10,2.5,2.2\n20,2.4,2.1\n")
+    make_soup(plan_soup(scan_branches([tmp_path / "a", tmp_path / "b"]), Choice(k=1)), tmp_path / "soup")
+    record, card = read(tmp_path / "soup"), (tmp_path / "soup" / "README.md").read_text()
+    assert record["position_unit"] == "steps"
+    assert [i["steps"] for i in record["ingredients"]] == [20, 20]
+    assert [v["steps"] for v in record["screen"]] == [20, 20]
+    assert not any("tokens" in entry for entry in (*record["ingredients"], *record["screen"]))
+    assert "| ingredient | branch | steps |" in card
+    assert "at the same steps" in card
+    assert "at 20 steps, admitted" in card
 
 
 def test_nothing_in_the_record_tells_the_time_or_the_output(soup):
@@ -95,6 +111,7 @@ def test_explicit_ingredients_are_recorded_without_scores(runs, tmp_path):
     make_soup(plan_row(row), tmp_path / "soup")
     record = read(tmp_path / "soup")
     assert record["choice"] is None
+    assert record["position_unit"] is None
     assert [(i["path"], i["weight"], set(i)) for i in record["ingredients"]] == [
         (str(path), weight, {"path", "weight", "sha256"}) for path, weight in zip(paths, (0.75, 0.25), strict=True)
     ]

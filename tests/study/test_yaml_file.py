@@ -55,6 +55,22 @@ def test_broken_yaml_is_one_readable_line(tmp_path, text):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "expected ',' or ']'"),
+        ("a: 1\n\tb: 2\n", 2, "cannot start any token"),
+        ("a: b: c\n", 1, "mapping values are not allowed here"),
+        ("a: 1\nb: 2\na: 3\n", 1, "'a' is given twice"),
+    ],
+)
+def test_a_syntax_error_says_line_reason_and_cure(tmp_path, text, line, why):
+    with pytest.raises(
+        StudyError, match=rf"study\.yaml is not valid: line {line}, column \d+: .*{why}.*: mend the line"
+    ):
+        load_yaml(written(tmp_path, text))
+
+
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words\n", "3\n"])
 def test_a_file_without_keys_is_refused(tmp_path, text):
     with pytest.raises(StudyError, match=r"does not hold `key: value` lines"):

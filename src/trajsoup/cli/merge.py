@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,18 +14,34 @@ from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 from trajsoup.core.coefficients import Coefficients
 from trajsoup.core.pool import RankBy
-from trajsoup.core.quantity import format_bytes
+from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import Select
 from trajsoup.core.soup import Strategy
+from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
     from trajsoup.study.merge import SoupPlan
 
+# What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
+_CHOOSING = (
+    "k",
+    "strategy",
+    "select",
+    "weights",
+    "rank_by",
+    "horizon",
+    "branch",
+    "screen",
+    "tolerance",
+    "baseline",
+    "tokens_per_step",
+)
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 
 
 def merge(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -48,7 +65,10 @@ def merge(
     rank_by: Annotated[RankBy, typer.Option(help="The validation signal that ranks checkpoints.")] = RankBy.LOSS,
     horizon: Annotated[
         str | None,
-        typer.Option(help="Ignore checkpoints after so many tokens (suffix k, M, B, T).", show_default=False),
+        typer.Option(
+            help="Ignore checkpoints after so many tokens (suffix k, M, B, T); steps, where no tokens are known.",
+            show_default=False,
+        ),
     ] = None,
     branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
     screen: Annotated[
@@ -87,6 +107,8 @@ def merge(
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
+    if not screen:
+        _refuse(context, ("tolerance", "baseline"), "say how to screen, and --no-screen says not to")
     if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
         raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
     from trajsoup.study.choice import Choice
@@ -97,20 +119,21 @@ def merge(
         select=select,
         coefficients=weights,
         rank_by=rank_by,
-        horizon=None if horizon is None else _quantity(horizon, "--horizon", _TOKENS),
+        horizon=_given("--horizon", horizon, parse_tokens),
         branch=branch,
         screened=screen,
         baseline=baseline,
         tolerance=tolerance,
     )
     plan = _plan(
+        context,
         inputs,
         choice,
         fork_point=fork_point,
         tokens_per_step=tokens_per_step,
         normalize=normalize,
         dtype=dtype,
-        shard_bytes=None if shard_size is None else _quantity(shard_size, "--shard-size", _BYTES),
+        shard_bytes=_given("--shard-size", shard_size, parse_bytes),
         exact_from=exact_from,
     )
     if dry_run:
@@ -132,6 +155,7 @@ def merge(
 
 
 def _plan(
+    context: typer.Context,
     inputs: list[str],
     choice: object,
     *,
@@ -152,15 +176,39 @@ def _plan(
         raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
     yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
     template = None if fork_point is None else place(fork_point)
+    named = bool(explicit) or (yaml_file is not None and is_soup_file(yaml_file))
+    if named:
+        _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")
+    else:
+        _refuse(
+            context, ("normalize",), "divides the weights of named ingredients, and a choice among runs sums to one"
+        )
     if explicit:
         row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
-    elif yaml_file is not None and is_soup_file(yaml_file):
+    elif named:
+        assert yaml_file is not None
         row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
         template = template or own_fork_point
     else:
         study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
         return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
     return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+
+
+def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Refuse options that were given and would have no effect."""
+    given = [
+        "/".join([p.opts[0], *p.secondary_opts])
+        for p in context.command.params
+        if p.name in names and _was_given(context, p.name)
+    ]
+    if given:
+        raise typer.BadParameter(f"{why}: leave out {', '.join(given)}", param_hint=given)
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
@@ -173,6 +221,7 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
         show_json(
             {
                 "row": dict(plan.row.weights),
+                "position_unit": plan.unit,
                 "read_bytes": plan.read_bytes,
                 "write_bytes": plan.layout.nbytes,
                 "files": [file.name for file in plan.layout.files],
@@ -208,7 +257,7 @@ def _show_screen(plan: SoupPlan) -> None:
             ]
             for v in plan.verdicts
         ]
-        columns = ["branch", "compared at", "train loss", "baseline's", "gap J", "verdict"]
+        columns = ["branch", f"compared at ({plan.unit})", "train loss", "baseline's", "gap J", "verdict"]
         show_table("Compatibility screen", columns, rows)
 
 
@@ -221,21 +270,15 @@ def _show_row(plan: SoupPlan) -> None:
             if c
             else [Path(key).name, "", None, f"{weight:.6g}", None, None]
         )
-    columns = ["ingredient", "branch", "tokens", "weight", "val loss", "accuracy"]
+    columns = ["ingredient", "branch", plan.unit, "weight", "val loss", "accuracy"]
     if not plan.candidates:
         columns, rows = ["ingredient", "weight"], [[key, f"{weight:.6g}"] for key, weight in plan.row.weights.items()]
     show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)
 
 
-_TOKENS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-
-
-def _quantity(text: str, option: str, units: dict[str, int]) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text.strip().replace(",", "").replace("_", ""))
-    if not match or match[2].lower() not in units or float(match[1]) <= 0:
-        raise typer.BadParameter(
-            f"{text!r} is not a quantity like {'600B' if units is _TOKENS else '5GB'}", param_hint=option
-        )
-    number, scale = match[1], units[match[2].lower()]
-    return int(number) * scale if number.isdigit() else round(float(number) * scale)
+def _given(option: str, text: str | None, parse: Callable[..., int]) -> int | None:
+    """The quantity that an option gives. One that cannot be read is wrong usage."""
+    try:
+        return None if text is None else parse(text, where=option)
+    except StudyError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error

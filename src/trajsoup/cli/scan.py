@@ -42,12 +42,13 @@ def scan(
         show_json(
             {
                 "study": output,
+                "unit": study.unit,
                 "branches": {b.name: [_entry(s) for s in b.checkpoints] for b in study.branches},
                 "notes": study.notes,
             }
         )
         return
-    unit = "tokens" if study.in_tokens else "steps"
+    unit = study.unit
     rows = []
     for pool in study.pools():
         losses = [c.val_loss for c in pool.candidates if c.val_loss is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,16 +17,24 @@ class RankBy(StrEnum):
     ACCURACY = "accuracy"  # higher is better; what the paper's tables use
 
 
+class Unit(StrEnum):
+    """What positions along a branch are counted in."""
+
+    TOKENS = "tokens"
+    STEPS = "steps"  # of foreign runs that recorded no tokens; comparable only at equal batch size
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """One saved checkpoint of one branch. Scores are None where nobody measured them."""
 
     key: str  # unique name, the engine's handle on the weights (a path)
     branch: str
-    tokens: int  # consumed since the fork point
+    tokens: int  # consumed since the fork point; steps, where `unit` says so
     train_loss: float | None = None  # smoothed over the window that the study records
     val_loss: float | None = None
     accuracy: float | None = None
+    unit: Unit = Unit.TOKENS
 
     def score(self, rank_by: RankBy) -> float | None:
         """The measured value of the ranking signal."""
@@ -38,6 +47,11 @@ class Pool:
 
     branch: str
     candidates: tuple[Candidate, ...]
+
+    @property
+    def unit(self) -> Unit:
+        """What the positions are counted in, the same in all branches of a study."""
+        return self.candidates[0].unit if self.candidates else Unit.TOKENS
 
     def until(self, horizon: int | None) -> Pool:
         """C_n(t): what was saved by `horizon`. None keeps everything."""
@@ -52,14 +66,16 @@ def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candi
     The paper leaves ties open; we break them towards fewer tokens, then by branch name, so file order never
     matters. A checkpoint that scored NaN or infinity is not a candidate at all: it is left out.
     """
-    scores: dict[str, float] = {}
-    missing: list[Candidate] = []
-    for c in candidates:
-        score = c.score(rank_by)
-        if score is None:
-            missing.append(c)
-        elif math.isfinite(score):
-            scores[c.key] = score if rank_by is RankBy.LOSS else -score
+    require_scores(candidates, rank_by=rank_by)
+    sign = 1 if rank_by is RankBy.LOSS else -1
+    scores = {c.key: sign * score for c in candidates if (score := c.score(rank_by)) is not None}
+    usable = (c for c in candidates if math.isfinite(scores[c.key]))
+    return tuple(sorted(usable, key=lambda c: (scores[c.key], c.tokens, c.branch)))
+
+
+def require_scores(candidates: Sequence[Candidate], *, rank_by: RankBy) -> None:
+    """Refuse candidates that cannot be ranked because nobody measured the signal."""
+    missing = [c for c in candidates if c.score(rank_by) is None]
     if missing:
         signal = "validation loss" if rank_by is RankBy.LOSS else "accuracy"
         names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -68,4 +84,3 @@ def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candi
             "beside the checkpoints, choose without a score (--select tail-k, all or final), or rank by the other "
             "signal"
         )
-    return tuple(sorted((c for c in candidates if c.key in scores), key=lambda c: (scores[c.key], c.tokens, c.branch)))

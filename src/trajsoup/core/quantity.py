@@ -1,27 +1,50 @@
-"""Quantities as people write them: 600B tokens, 12.5B, 1 %."""
+"""Quantities as people write them: 600B tokens, 12.5B, 5GB, 1 %."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from trajsoup.errors import StudyError
 
 SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_QUANTITY = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([kKMBTmbt]?)")
+_TOKENS = {suffix.lower(): scale for suffix, scale in SUFFIXES.items()}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_QUANTITY = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
 
 
 def parse_tokens(value: object, *, where: str) -> int:
     """Read a positive whole number of tokens, with an optional suffix k, M, B or T (in either case)."""
-    match = _QUANTITY.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None:
+    number = _scaled(value, _TOKENS)
+    if number is None:
         raise StudyError(f"{where} is {value!r}: write tokens as a number with an optional k, M, B or T, like 25B")
-    suffix = match[2] if match[2] in SUFFIXES else match[2].swapcase()
-    exact = Fraction(re.sub("[_,]", "", match[1])) * SUFFIXES[suffix]
-    if exact.denominator != 1 or exact < 1:
+    if number.denominator != 1 or number < 1:
         raise StudyError(f"{where} is {value!r}, which is not a positive whole number of tokens: round it")
-    return int(exact)
+    return int(number)
+
+
+def tokens_in_name(number: str, suffix: str) -> int:
+    """Tokens as a file name gives them (`tokens_1.5B`): whole ones, and 0 is a fork point."""
+    scaled = _scaled(number + suffix, _TOKENS)
+    assert scaled is not None
+    return int(scaled)
+
+
+def parse_bytes(value: object, *, where: str) -> int:
+    """Read a positive number of bytes, with an optional unit like GB (10**9) or GiB (2**30), in either case."""
+    number = _scaled(value, _BYTES)
+    if number is None or number < 1:
+        raise StudyError(f"{where} is {value!r}: write bytes as a positive number with an optional unit, like 5GB")
+    return int(number)
+
+
+def _scaled(value: object, units: Mapping[str, int]) -> Fraction | None:
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
+    if match is None or match[2].lower() not in units:
+        return None
+    return Fraction(re.sub("[_,]", "", match[1])) * units[match[2].lower()]
 
 
 def format_tokens(tokens: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trajsoup.core.pool import Pool
+from trajsoup.core.pool import Pool, Unit
 from trajsoup.errors import ScreenError
 
 TOLERANCE = 0.01  # epsilon of the paper
@@ -34,6 +34,7 @@ class Verdict:
     window_tokens: int | None = None  # what the losses were smoothed over; None: as they were recorded
     forced: bool = False  # admitted by the user although the screen rejects it
     gaps: tuple[tuple[int, float], ...] = ()  # J against tokens
+    unit: Unit = Unit.TOKENS  # of `tokens` and `gaps`
 
     @property
     def loss_gap(self) -> float:
@@ -81,6 +82,7 @@ def screen(
             tolerance=tolerance,
             force=pool.branch in force,
             window_tokens=window_tokens,
+            unit=pool.unit,
         )
         for pool in pools
     )
@@ -105,6 +107,7 @@ def _verdict(
     tolerance: float,
     force: bool,
     window_tokens: int | None,
+    unit: Unit,
 ) -> Verdict:
     if not curve:
         raise ScreenError(
@@ -115,8 +118,8 @@ def _verdict(
     shared = [(tokens, loss) for tokens, loss in curve if first <= tokens <= last]
     if not shared:
         raise ScreenError(
-            f"branch {branch!r} (checkpoints at {curve[0][0]:,} to {curve[-1][0]:,} tokens) and baseline {baseline!r} "
-            f"({first:,} to {last:,}) were never at the same tokens: check the token counts, or pass --no-screen"
+            f"branch {branch!r} (checkpoints at {curve[0][0]:,} to {curve[-1][0]:,} {unit}) and baseline {baseline!r} "
+            f"({first:,} to {last:,}) were never at the same {unit}: check their counts, or pass --no-screen"
         )
     positions = [t for t, _ in shared]
     baselines = np.interp(positions, [t for t, _ in reference], [value for _, value in reference])
@@ -124,7 +127,7 @@ def _verdict(
     expected = float(baselines[-1])
     if not math.isfinite(expected) or expected <= 0:
         raise ScreenError(
-            f"the baseline {baseline!r} has training loss {expected} at {tokens:,} tokens, and no relative gap to that "
+            f"the baseline {baseline!r} has training loss {expected} at {tokens:,} {unit}, and no relative gap to that "
             "exists: choose another --baseline, or pass --no-screen"
         )
     passes = loss / expected - 1 <= tolerance
@@ -142,4 +145,5 @@ def _verdict(
             for (position, value), base in zip(shared, baselines, strict=True)
             if base > 0 and math.isfinite(base)
         ),
+        unit=unit,
     )

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from trajsoup.core.pool import Candidate, Pool, RankBy, ranked
+from trajsoup.core.pool import Candidate, Pool, RankBy, ranked, require_scores
 from trajsoup.errors import SelectionError
 
 
@@ -27,6 +27,7 @@ class Select(StrEnum):
 
 
 POOLED = frozenset({Select.GLOBAL, Select.ALL})  # averaged over checkpoints, not over branches
+RANKED = frozenset({Select.TOP_K, Select.GLOBAL})
 NEEDS_K = frozenset({Select.TOP_K, Select.GLOBAL, Select.TAIL_K})
 
 
@@ -41,8 +42,10 @@ def select(
     pools = [_usable(pool) for pool in pools]
     for pool in pools:
         if not pool.until(horizon).candidates:
-            by = "" if horizon is None else f" by {horizon:,} tokens"
+            by = "" if horizon is None else f" by {horizon:,} {pool.unit}"
             raise SelectionError(f"branch {pool.branch!r} has no checkpoint{by}: extend the horizon or drop the branch")
+    if rule in RANKED:  # of all branches at once, so that one message counts them all
+        require_scores([c for pool in pools for c in pool.until(horizon).candidates], rank_by=rank_by)
     match rule:
         case Select.TOP_K:
             assert k is not None
@@ -91,7 +94,7 @@ def _usable(pool: Pool) -> Pool:
 
 def _require(pool: Pool, *, have: int, k: int, horizon: int | None) -> None:
     if have < k:
-        by = "" if horizon is None else f" by {horizon:,} tokens"
+        by = "" if horizon is None else f" by {horizon:,} {pool.unit}"
         raise SelectionError(
             f"branch {pool.branch!r} has {have} usable checkpoints{by}, but {k} are wanted: "
             "lower K, extend the horizon, or save checkpoints more often"

@@ -23,7 +23,7 @@ from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
-from trajsoup.store.source import aligned_buffer
+from trajsoup.store.source import aligned_buffer, reading
 
 
 class Sink(Protocol):
@@ -200,7 +200,7 @@ def _lead(path: Place) -> bytes:
     if isinstance(path, RemotePath):
         start = path.read_range(0, 8)
         return path.read_range(0, 8 + int.from_bytes(start, "little"))
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         file.seek(0)
         return file.read(8 + length)

@@ -10,8 +10,10 @@ that the user must mend is raised at once. So a task must give the same result w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from trajsoup.errors import ExecutorError, TrajsoupError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 ATTEMPTS = 4
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Executor(Protocol):
@@ -200,6 +203,8 @@ def _serve(connection: Connection) -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle: it ends us
+    if sys.platform == "linux":  # a parent that is killed cannot end us: then the kernel does
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(EOFError, OSError):
         while True:
             function, item = connection.recv()

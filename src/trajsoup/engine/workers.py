@@ -39,6 +39,8 @@ from trajsoup.store.source import (
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
+SMALL_BLOCK_BYTES = 64 << 10  # below it the calls cost more than the cache saves
+CACHE_BYTES = 3 << 19  # of a worker, where many outputs stay in memory: its slices fit the second-level cache
 DIRECT_WORKERS = 4  # requests in flight that keep a disk busy; more only take the cores from each other
 REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
@@ -113,6 +115,8 @@ class Workers:
             self.count = options.workers or max(REMOTE_WORKERS, cores)
         share = options.buffer_bytes // self.count // (len(checkpoints) + outputs)
         usual = REMOTE_BLOCK_BYTES if self.remote else DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES
+        if outputs > 1 and not (waits or self.direct or self.remote):
+            usual = min(usual, max(CACHE_BYTES // (len(checkpoints) + outputs), SMALL_BLOCK_BYTES))
         wanted = min(options.block_bytes or usual, share)
         self.block_bytes = max(wanted - wanted % grain, grain)
         self._digests: Sequence[Sequence[OrderedDigest]] = ()

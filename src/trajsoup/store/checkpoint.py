@@ -25,6 +25,8 @@ NOT_SIDE_FILES = frozenset(
 )
 NOT_MODEL_FOLDERS = (".", "checkpoint-", "global_step", "runs", "logs")
 VOLATILE = frozenset({"transformers_version", "_name_or_path", "use_cache", "torch_dtype", "dtype", "_commit_hash"})
+_SAME_KIND = "Merge only checkpoints of one architecture and dtype"
+_SAME_CODE = "One soup runs one code: if both versions compute the same, put the same file into both folders"
 HEADER_REQUESTS = 16  # at once, to an object store
 _SHARD = re.compile(r"-of-(?P<count>\d+)\.safetensors$")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "added_tokens.json")
@@ -65,6 +67,12 @@ class Checkpoint:
         if not path.is_file():
             return {}
         return {key: value for key, value in load_json(path).items() if key not in VOLATILE}
+
+    def code(self) -> tuple[Path, ...]:
+        """Python files that a loader runs with the weights (trust_remote_code), relative to `folder`."""
+        if not (self.config.get("auto_map") or _names_code(self.folder / "tokenizer_config.json")):
+            return ()
+        return tuple(file for file in self.side_files() if file.suffix == ".py")
 
     def side_files(self) -> tuple[Path, ...]:
         """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence."""
@@ -115,8 +123,18 @@ def load_json(path: Place) -> dict[str, Any]:
     return data
 
 
+def missing_code(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Python files that config.json says hold the model's classes, and that are not in the folder."""
+    listed = checkpoint.config.get("auto_map")
+    names = [name for name in listed.values() if isinstance(name, str)] if isinstance(listed, dict) else []
+    own = sorted(
+        {f"{name.split('.')[0]}.py" for name in names if "--" not in name}
+    )  # repository--module.Class is elsewhere
+    return tuple(file for file in own if not (checkpoint.folder / file).is_file())
+
+
 def require_same(first: Checkpoint, other: Checkpoint) -> None:
-    """Refuse two ingredients that differ in names, shapes, dtypes, config or tokenizer; name the first difference."""
+    """Refuse two ingredients that differ in names, shapes, dtypes, config, tokenizer or code; name the first difference."""
     a, b = first.tensors, other.tensors
     for name, (_, tensor) in a.items():
         if name not in b:
@@ -130,10 +148,12 @@ def require_same(first: Checkpoint, other: Checkpoint) -> None:
         raise _mismatch(first, other, f"tensor {extra!r} is in the second only")
     if first.config and other.config and first.config != other.config:
         raise _mismatch(first, other, _config_difference(first.config, other.config))
-    for file in TOKENIZER_FILES:
+    for file in (*TOKENIZER_FILES, *first.code()):
         mine, theirs = first.folder / file, other.folder / file
         if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
-            raise _mismatch(first, other, f"{file} differs")
+            raise _mismatch(
+                first, other, f"{file} differs", cure=_SAME_CODE if str(file).endswith(".py") else _SAME_KIND
+            )
 
 
 def _headers(files: Sequence[Place]) -> tuple[Header, ...]:
@@ -235,6 +255,10 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
             )
 
 
+def _names_code(path: Place) -> bool:
+    return path.is_file() and bool(load_json(path).get("auto_map"))
+
+
 def _config_difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     for key in sorted(first.keys() | other.keys()):
         if key not in first or key not in other:  # absent means the architecture's default, which null need not be
@@ -244,11 +268,8 @@ def _config_difference(first: Mapping[str, Any], other: Mapping[str, Any]) -> st
     raise AssertionError("the configs are equal")
 
 
-def _mismatch(first: Checkpoint, other: Checkpoint, what: str) -> MismatchError:
-    return MismatchError(
-        f"{first.path} and {other.path} cannot be averaged: {what}. Merge only checkpoints of one architecture and "
-        "dtype"
-    )
+def _mismatch(first: Checkpoint, other: Checkpoint, what: str, *, cure: str = _SAME_KIND) -> MismatchError:
+    return MismatchError(f"{first.path} and {other.path} cannot be averaged: {what}. {cure}")
 
 
 def _convert(name: str) -> str:

@@ -6,11 +6,12 @@ import hashlib
 import threading
 
 from trajsoup.store.remote import Place
+from trajsoup.store.source import reading
 
 
 def sha256_file(path: Place) -> str:
     """Hash one file."""
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -51,9 +52,9 @@ class OrderedDigest:
 
 def sample_digest(path: Place, *, samples: int = 8, sample_bytes: int = 4096) -> str:
     """Hash the size and a few samples of a file: different digests prove different files, in no time."""
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
+        size = path.stat().st_size
+        digest = hashlib.sha256(str(size).encode())
         for i in range(samples):
             file.seek(max(size - sample_bytes, 0) * i // max(samples - 1, 1))
             digest.update(file.read(sample_bytes))

@@ -8,6 +8,7 @@ with publishing(out, need_bytes=n) as folder:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
@@ -19,6 +20,17 @@ from pathlib import Path
 from trajsoup.errors import OutputError
 
 MARK = ".trajsoup-unfinished-"
+_OTHER_DISK = "free some space, or choose an --output on another disk"
+_OTHER_FOLDER = "choose an --output in a folder you may write to"
+_CURES = {
+    errno.ENOSPC: _OTHER_DISK,
+    errno.EDQUOT: _OTHER_DISK,
+    errno.EFBIG: "raise the limit on file sizes, or write smaller files",
+    errno.EACCES: _OTHER_FOLDER,
+    errno.EPERM: _OTHER_FOLDER,
+    errno.EROFS: _OTHER_FOLDER,
+}
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a failed copy names its source even so
 
 
 @contextlib.contextmanager
@@ -67,12 +79,11 @@ def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ())
             raise OutputError(f"{out} contains the input {path}: choose an --output outside every input")
     parent = next(p for p in place.parents if p.exists())
     if not os.access(parent, os.W_OK):
-        raise OutputError(f"cannot write to {parent}: choose an --output in a folder you may write to")
+        raise OutputError(f"cannot write to {parent}: {_OTHER_FOLDER}")
     free = shutil.disk_usage(parent).free
     if free < need_bytes:
         raise OutputError(
-            f"the output needs {need_bytes / 1e9:,.2f} GB and {parent} has {free / 1e9:,.2f} GB free: "
-            "free some space, or choose an --output on another disk"
+            f"the output needs {need_bytes / 1e9:,.2f} GB and {parent} has {free / 1e9:,.2f} GB free: {_OTHER_DISK}"
         )
 
 
@@ -125,10 +136,24 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _translated(out: Path) -> Iterator[None]:
+    """Say which file failed and why, and what helps against that."""
     try:
         yield
     except OSError as error:
-        raise OutputError(
-            f"cannot write {out}: {error.strerror or error}: nothing was left behind; free some space, or choose "
-            "another --output"
-        ) from error
+        why, source = error.strerror or str(error), _input(error, out)
+        if source is not None:
+            raise OutputError(
+                f"cannot make {out}: cannot read {source}: {why}: nothing was left behind; check that file and its disk"
+            ) from error
+        cure = _CURES.get(error.errno or 0, "check the disk, or choose another --output")
+        raise OutputError(f"cannot write {out}: {why}: nothing was left behind; {cure}") from error
+
+
+def _input(error: OSError, out: Path) -> Path | None:
+    """The file that failed, if it is named and does not belong to the output."""
+    if error.errno in _OF_WRITING or not isinstance(error.filename, str | os.PathLike):
+        return None
+    path = Path(os.path.abspath(error.filename))
+    unfinished = out.parent / f".{out.name}"
+    ours = path in (out, *out.parents) or str(path).startswith(str(unfinished))
+    return None if ours else path

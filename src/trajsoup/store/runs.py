@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 
+from trajsoup.core.quantity import tokens_in_name
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import INDEX, PICKLES, SINGLE, is_checkpoint
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
@@ -20,7 +20,6 @@ from trajsoup.store.remote import Place, place
 DEPTH = 3  # folders below a run that are searched
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
-_SCALE = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +54,17 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
         found.remove(path)  # the Trainer saves the last model once more at the top
         notes.append(f"{path} itself holds a model too; only its checkpoint folders are used")
     saved = [Saved(path=p, step=_step(p.stem if p.is_file() else p.name), tokens=_tokens(p.name)) for p in found]
-    points = _points(path, found)
+    listed = _listed_points(path, found)
+    points = list(
+        dict.fromkeys([*_trainer_points(path, found), *listed])
+    )  # every trainer_state.json repeats the history before it
     saved = [_with_tokens(s, points, tokens_per_step) for s in saved]
     if len(saved) > 1:
         _require_positions(path, saved)
     saved.sort(key=lambda s: (s.step or 0, s.tokens or 0))
     _refuse_duplicates(path, saved)
+    if path.is_dir():  # beside a lone file, most rows are its neighbours'
+        notes += _unmatched(path, listed, saved)
     return Run(path=path, checkpoints=tuple(_scored(saved, points)), notes=tuple(notes))
 
 
@@ -110,17 +114,37 @@ def _step(name: str) -> int | None:
 
 def _tokens(name: str) -> int | None:
     match = _TOKENS.search(name)
-    return int(Fraction(match[1]) * _SCALE[match[2].lower()]) if match else None
+    return tokens_in_name(match[1], match[2]) if match else None
 
 
-def _points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
-    folder = run if run.is_dir() else run.parent
+def _trainer_points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
     states = [run / "trainer_state.json", *(p / "trainer_state.json" for p in checkpoints)]
-    points = [point for state in states if state.is_file() for point in read_trainer_state(state)]
+    return [point for state in states if state.is_file() for point in read_trainer_state(state)]
+
+
+def _listed_points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
+    """What metrics.csv and metrics.jsonl of the run's folder, and of folders between it and the checkpoints, say."""
+    folder = run if run.is_dir() else run.parent
     inner = {p.parent for p in checkpoints} - {folder} if run.is_dir() else set()
-    for where in (folder, *sorted(inner)):
-        points += read_metrics(where)
-    return list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
+    return [point for where in (folder, *sorted(inner)) for point in read_metrics(where)]
+
+
+def _unmatched(run: Place, listed: Sequence[Point], saved: Sequence[Saved]) -> list[str]:
+    """Rows that name a checkpoint or hold its scores, and belong to none. (A training loss may be logged between two.)"""
+    rows = [p for p in listed if p.checkpoint is not None or p.val_loss is not None or p.accuracy is not None]
+    lost = [p for p in rows if not any(_belongs(p, s) for s in saved)]
+    if not lost:
+        return []
+    names = ", ".join(_row_name(p) for p in lost[:3]) + (", ..." if len(lost) > 3 else "")
+    return [
+        f"{run}: {len(lost)} of {len(rows)} scored rows of its metrics match no checkpoint and are not used: {names}"
+    ]
+
+
+def _row_name(point: Point) -> str:
+    if point.checkpoint is not None:
+        return point.checkpoint
+    return f"step {point.step:,}" if point.step is not None else f"{point.tokens:,} tokens"
 
 
 def _with_tokens(saved: Saved, points: Sequence[Point], tokens_per_step: int | None) -> Saved:

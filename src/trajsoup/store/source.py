@@ -10,7 +10,7 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -62,9 +62,7 @@ class Source:
         except OSError as error:
             if error.errno == errno.EINVAL and fd == self._direct:
                 return 0  # a file system that opens O_DIRECT but refuses this alignment: read buffered instead
-            raise CheckpointError(
-                f"reading {self.path} failed: {error.strerror}: check the disk or the mount"
-            ) from error
+            raise _failed(self.path, error) from error
 
     def resident(self) -> float | None:
         """Share of a few sampled pages that the page cache holds; None where the system cannot tell."""
@@ -151,6 +149,19 @@ def open_source(
     if held is not None:
         return MemorySource(path, held)
     return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct)
+
+
+@contextlib.contextmanager
+def reading(path: Place) -> Iterator[None]:
+    """Name the file when reading it fails: the system's own error does not."""
+    try:
+        yield
+    except OSError as error:
+        raise _failed(path, error) from error
+
+
+def _failed(path: Place, error: OSError) -> CheckpointError:
+    return CheckpointError(f"reading {path} failed: {error.strerror or error}: check the disk or the mount")
 
 
 def is_warm(paths: Sequence[Place]) -> bool:

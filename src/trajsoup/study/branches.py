@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.core.screening import TOLERANCE
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
@@ -50,9 +50,14 @@ class Branches:
     notes: tuple[str, ...] = ()
 
     @property
-    def in_tokens(self) -> bool:
-        """Whether positions are tokens; otherwise they are steps."""
-        return all(s.tokens is not None for b in self.branches for s in b.checkpoints)
+    def unit(self) -> Unit:
+        """What positions are counted in: tokens, if every checkpoint has them."""
+        known = all(s.tokens is not None for b in self.branches for s in b.checkpoints)
+        return Unit.TOKENS if known else Unit.STEPS
+
+    def position(self, saved: Saved) -> int:
+        """Where a checkpoint lies on its branch, in the study's unit."""
+        return (saved.tokens if self.unit is Unit.TOKENS else saved.step) or 0
 
     def pools(self) -> tuple[Pool, ...]:
         """The candidate pools, keyed by absolute path."""
@@ -62,14 +67,14 @@ class Branches:
         )
 
     def _candidate(self, branch: str, saved: Saved) -> Candidate:
-        position = saved.tokens if self.in_tokens else saved.step
         return Candidate(
             key=absolute(saved.path),
             branch=branch,
-            tokens=position or 0,
+            tokens=self.position(saved),
             train_loss=saved.train_loss,
             val_loss=saved.val_loss,
             accuracy=saved.accuracy,
+            unit=self.unit,
         )
 
 
@@ -103,6 +108,11 @@ def read_branches(
 ) -> Branches:
     """What a command was given: one study file, or run folders to scan."""
     if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
+        if tokens_per_step is not None:
+            raise StudyError(
+                f"--tokens-per-step is for scanning runs, and {inputs[0]} lists its checkpoints with their positions: scan "
+                "the runs again with it, or edit the tokens in the file"
+            )
         study = load_branches(_local_file(inputs[0]))
         return replace(study, fork_point=fork_point or study.fork_point)
     return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
@@ -208,7 +218,7 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
     """Say what could not be found, and how to supply it."""
     every = [s for b in study.branches for s in b.checkpoints]
     notes = list(study.notes)
-    if not study.in_tokens:
+    if study.unit is not Unit.TOKENS:
         if any(s.step is None for s in every) and len(every) > len(runs):
             raise StudyError(
                 "some checkpoints have neither tokens nor a step: give both runs a metrics.csv with tokens"

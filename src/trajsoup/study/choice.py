@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.coefficients import Coefficients
-from trajsoup.core.pool import Pool, RankBy, ranked
+from trajsoup.core.pool import Pool, RankBy, ranked, require_scores
 from trajsoup.core.screening import Verdict, screen
 from trajsoup.core.selection import NEEDS_K, Select
 from trajsoup.core.soup import Row, Strategy, soup_row
@@ -26,7 +26,7 @@ class Choice:
     select: Select | None = None  # None: what the strategy prescribes
     coefficients: Coefficients = Coefficients.EQUAL
     rank_by: RankBy = RankBy.LOSS
-    horizon: int | None = None  # tokens (or steps, where tokens are unknown)
+    horizon: int | None = None  # in the study's unit of positions
     branch: str | None = None  # for single-merge
     screened: bool = True
     baseline: str | None = None
@@ -97,6 +97,8 @@ def _one_branch(pools: Sequence[Pool], choice: Choice) -> Pool:
         )
     if len(pools) == 1:
         return pools[0]
+
+    require_scores([c for pool in pools for c in pool.until(choice.horizon).candidates], rank_by=choice.rank_by)
 
     def mean_score(pool: Pool) -> float:
         best = ranked(pool.until(choice.horizon).candidates, rank_by=choice.rank_by)[: choice.k]

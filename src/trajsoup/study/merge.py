@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.core.pool import Candidate
+from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
@@ -25,7 +25,7 @@ from trajsoup.engine.shards import blend_shards
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, OutputError
-from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, require_same
+from trajsoup.store.checkpoint import INDEX, Checkpoint, missing_code, open_checkpoint, require_same
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.publish import publishing, require_free
 from trajsoup.store.remote import Place, RemotePath, absolute, place
@@ -52,6 +52,11 @@ class SoupPlan:
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     exact_from: str | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """What the positions of the candidates are counted in."""
+        return next((c.unit for c in self.candidates.values()), Unit.TOKENS)
 
     @property
     def read_bytes(self) -> int:
@@ -127,6 +132,11 @@ def _warnings(template: Checkpoint) -> list[str]:
         found.append(
             f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model folder"
         )
+    found += [
+        f"config.json of {template.folder} names {file}, which is not there, so the output will not load as it is: put the "
+        "file into it"
+        for file in missing_code(template)
+    ]
     return found
 
 

@@ -18,7 +18,9 @@ from trajsoup.study.yaml_file import load_yaml
 
 LENGTH, BATCH = 128, 32
 STEP = LENGTH * BATCH
-LEARNING_RATE = 1.5e-3  # of mid-training: where the merged serial run gained least from the second half of its horizon
+EVERY = 60 * STEP  # tokens between checkpoints, as in the map
+LEARNING_RATE = 1.5e-3  # of mid-training: the highest at which the merged serial run is flat and EXP3 passes the screen
+CORPUS = {"vocab_size": 320, "limit_bytes": 12_000_000}  # bytes and a few merges
 TINY = {
     "family": "deepseek_v3",
     "hidden_size": 16,
@@ -31,14 +33,7 @@ TINY = {
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
 }
-SMALL = {
-    **TINY,
-    "hidden_size": 32,
-    "intermediate_size": 96,
-    "moe_intermediate_size": 16,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-}
+SMALLER = {**TINY, "hidden_size": 12, "intermediate_size": 36, "moe_intermediate_size": 6, "kv_lora_rank": 6}
 
 
 class Preset(StrEnum):
@@ -58,21 +53,17 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         "EXP3": {"peak_lr": round(lr / 2**0.5, 6), "global_batch": BATCH // 2},
     }
     quick = {
-        "pretrain": {
-            "model": TINY,
-            "tokens": 6_000_000,
-            "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
-        },
-        "corpus": {"vocab_size": 512, "limit_bytes": 4_000_000},
+        "pretrain": _pretrain(9_000_000),
+        "corpus": CORPUS,
         "sequence_length": LENGTH,
-        "horizon": 240 * STEP,
-        "checkpoint_every": 15 * STEP,
+        "horizon": 16 * EVERY,
+        "checkpoint_every": EVERY,
         "baseline": {"peak_lr": lr, "global_batch": BATCH},
         "branches": branches,
         "evaluate": {
-            "validation_tokens": 20_000,
-            "test_tokens": 80_000,
-            "probe_tokens": 10_000,
+            "validation_tokens": 30_000,
+            "test_tokens": 100_000,
+            "probe_tokens": 20_000,
             "ks": [1, 2, 4, 8],
             "horizons": 2,
             "resamples": 4000,
@@ -91,8 +82,8 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
             return {
                 **quick,
                 "branches": all_five,
-                "horizon": 480 * STEP,
-                "checkpoint_every": 20 * STEP,
+                "pretrain": _pretrain(24_000_000),
+                "horizon": 24 * EVERY,
                 "evaluate": {
                     **quick["evaluate"],
                     "ks": [1, 2, 4, 8, 12],
@@ -103,15 +94,22 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                 },
                 "sweeps": "paper",
                 "sft": {"items": 1000, "seeds": 2},
-                "seeds": seeds or 3,
+                "seeds": seeds or 5,
             }
         case Preset.WSD:
             wsd = {"shape": "wsd", "decay_to": lr / 10, "decay_share": 0.2}
             return {
                 **quick,
+                "pretrain": _pretrain(9_000_000, model=SMALLER),
                 "baseline": {**quick["baseline"], "schedule": wsd},
                 "branches": {"EXP1": {}, "EXP2": {"seed": 1001}},
             }
+
+
+def _pretrain(tokens: int, *, model: dict[str, Any] = TINY) -> dict[str, Any]:
+    """A fork point whose learning rate has decayed, so that mid-training begins where pretraining stopped paying."""
+    recipe = {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}}
+    return {"model": model, "tokens": tokens, "recipe": recipe}
 
 
 def write_preset(preset: Preset, folder: Path, *, seeds: int | None = None) -> Path:

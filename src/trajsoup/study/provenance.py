@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from trajsoup import __version__
-from trajsoup.core.pool import Candidate
+from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.engine.layout import Layout
 from trajsoup.store.checkpoint import INDEX, Checkpoint
@@ -54,6 +54,11 @@ class Provenance:
     exact_from: str | None = None
     side_files: Mapping[str, str] | None = None
 
+    @property
+    def unit(self) -> Unit | None:
+        """What positions are counted in; None for explicit ingredients, whose positions nobody knows."""
+        return next((i.candidate.unit for i in self.ingredients if i.candidate), None)
+
     def record(self) -> dict[str, Any]:
         """The content of soup.json."""
         return {
@@ -65,9 +70,10 @@ class Provenance:
             if self.uniform
             else "fp64 weighted sum, rounded to nearest even once",
             "uniform": self.uniform,
+            "position_unit": self.unit,
             "ingredients": [_ingredient_record(i) for i in self.ingredients],
             "exact_from": self.exact_from,
-            "screen": [{**asdict(v), "loss_gap": v.loss_gap} for v in self.verdicts],
+            "screen": [{**_in_unit(asdict(v), v.unit), "loss_gap": v.loss_gap} for v in self.verdicts],
             "template": str(self.template.path),
             "output": {
                 "bytes": self.layout.nbytes,
@@ -121,7 +127,7 @@ def model_card(provenance: Provenance) -> str:
         f"This model is the {what}, averaged by trajsoup {__version__}: same architecture, tokenizer and inference cost as",
         "each ingredient.",
         "",
-        "| ingredient | branch | tokens | weight | validation loss | accuracy |",
+        f"| ingredient | branch | {provenance.unit or Unit.TOKENS} | weight | validation loss | accuracy |",
         "|---|---|---:|---:|---:|---:|",
     ]
     for i in used:
@@ -133,9 +139,13 @@ def model_card(provenance: Provenance) -> str:
         )
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     if provenance.verdicts:
-        lines += ["", "Compatibility screen (relative training-loss gap to the baseline at the same tokens):", ""]
         lines += [
-            f"- {v.branch}: {v.loss_gap:+.2%} at {v.tokens:,}, {'admitted' if v.admitted else 'rejected'}"
+            "",
+            f"Compatibility screen (relative training-loss gap to the baseline at the same {provenance.unit}):",
+            "",
+        ]
+        lines += [
+            f"- {v.branch}: {v.loss_gap:+.2%} at {v.tokens:,} {v.unit}, {'admitted' if v.admitted else 'rejected'}"
             for v in provenance.verdicts
         ]
     lines += [
@@ -160,8 +170,13 @@ def _say_dtype(config: Path, provenance: Provenance) -> None:
 
 def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
     c = ingredient.candidate
-    known = {} if c is None else {k: v for k, v in asdict(c).items() if k != "key"}
+    known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k != "key"}
     return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
+
+
+def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:
+    """The fields with `tokens` under the name of what it counts."""
+    return {unit.value if key == "tokens" else key: value for key, value in fields.items() if key != "unit"}
 
 
 def _inherited(folder: Place) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.record_files import Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage
 from trajsoup.study.scorer import OnScore
+from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
 from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
@@ -35,8 +37,6 @@ from trajsoup.study.workbench import Workbench
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
-
-OnStage = Callable[[str, int | None], None]  # stage, seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,25 @@ def run_study(
 ) -> Ran:
     """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
     made: list[str] = []
-    folders: list[Path] = []
+    jobs, cache = jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
     with _only_one(setup.output):
-        for seed in range(setup.seeds):
-            one = with_seed(setup, seed)
-            bench = Workbench(one, cache=cache or cache_folder(), progress=on_score, corpus=corpus, executor=executor)
-            made += _run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
-            folders.append(one.output)
-        if setup.seeds > 1 and seeds_stage(setup.output, folders):
+        if setup.seeds > 1 and jobs > 1 and executor is None:
+            made += run_seeds(
+                setup,
+                run=run_one,
+                jobs=jobs,
+                cache=cache,
+                corpus=corpus,
+                on_stage=on_stage,
+                on_train=on_train,
+                on_score=on_score,
+            )
+        else:
+            for seed in range(setup.seeds):
+                one = with_seed(setup, seed)
+                bench = Workbench(one, cache=cache, progress=on_score, corpus=corpus, executor=executor)
+                made += run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
+        if setup.seeds > 1 and seeds_stage(setup.output, [with_seed(setup, s).output for s in range(setup.seeds)]):
             made.append("seeds")
     soup = setup.output / SOUP
     return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
@@ -93,7 +104,8 @@ def run_sweeps(
         return made
 
 
-def _run_one(bench: Workbench, *, jobs: int | None, on_stage: OnStage, on_train: OnProgress | None) -> list[str]:
+def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgress | None) -> list[str]:
+    """Run or resume every stage of one seed; return the names of the records made."""
     setup = bench.setup
     steps: list[tuple[str, Callable[[], bool | list[str]]]] = [
         ("plan", lambda: plan_stage(bench)),

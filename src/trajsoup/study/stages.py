@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from trajsoup.core.budget import Setting
+from trajsoup.core.pool import Unit
 from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError, TrainError
 from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place
-from trajsoup.study.branches import Branch, scan_branches
+from trajsoup.store.runs import Saved
+from trajsoup.study.branches import Branch, Branches, scan_branches
 from trajsoup.study.comparisons import main_entries
 from trajsoup.study.entries import choose_entries, options_of, row_record
 from trajsoup.study.outcomes import METRICS, Status
@@ -155,7 +158,7 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
         return _trained_plan(plan, inputs, title=setup.title, seed=setup.seed, sizes=sizes)
     foreign = setup.foreign
     assert foreign is not None
-    last = {b.name: max(s.tokens or s.step or 0 for s in b.checkpoints) for b in foreign.branches}
+    last = {b.name: max(map(foreign.position, b.checkpoints)) for b in foreign.branches}
     return PlanRecord(
         inputs=inputs,
         title=setup.title,
@@ -173,7 +176,7 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
         corpus=sizes,
         branches={name: BranchPlan(recipe={}, changed={}, steps=None) for name in last},
         baseline=foreign.baseline,
-        notes=foreign.notes if foreign.in_tokens else (*foreign.notes, "positions are steps, not tokens"),
+        notes=foreign.notes if foreign.unit is Unit.TOKENS else (*foreign.notes, "positions are steps, not tokens"),
     )
 
 
@@ -231,18 +234,20 @@ def _train(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_progre
                 tokens=outcome.tokens,
                 message=outcome.message,
                 metrics=f"branches/{outcome.branch}/{METRICS}" if (folder / METRICS).is_file() else None,
-                checkpoints=_checkpoints(bench, found, identities),
+                checkpoints=()
+                if found is None
+                else _checkpoints(bench, found.branches[0], identities, position=found.position),
             )
         )
     identities.save()
     return TrainRecord(inputs=inputs, fork_point=_identity(identities, trained.fork_point), branches=tuple(branches))
 
 
-def _saved(folder: Path, step_tokens: int) -> Branch | None:
+def _saved(folder: Path, step_tokens: int) -> Branches | None:
     """The checkpoints of a trained branch; None where it diverged before the first."""
     if not any(folder.glob("checkpoint-*")):
         return None
-    return scan_branches([folder], tokens_per_step=step_tokens).branches[0]
+    return scan_branches([folder], tokens_per_step=step_tokens)
 
 
 def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_progress: OnProgress | None) -> TrainRecord:
@@ -253,10 +258,10 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
         TrainedBranch(
             branch=b.name,
             status="foreign",
-            tokens=max(s.tokens or s.step or 0 for s in b.checkpoints),
+            tokens=max(map(foreign.position, b.checkpoints)),
             message=None,
             metrics=None,
-            checkpoints=_checkpoints(bench, b, identities),
+            checkpoints=_checkpoints(bench, b, identities, position=foreign.position),
         )
         for b in foreign.branches
     )
@@ -265,12 +270,14 @@ def _foreign(bench: Workbench, inputs: dict[str, str], jobs: int | None, on_prog
     return TrainRecord(inputs=inputs, fork_point=fork, branches=branches)
 
 
-def _checkpoints(bench: Workbench, branch: Branch | None, identities: Identities) -> tuple[TrainedCheckpoint, ...]:
+def _checkpoints(
+    bench: Workbench, branch: Branch, identities: Identities, *, position: Callable[[Saved], int]
+) -> tuple[TrainedCheckpoint, ...]:
     found: list[TrainedCheckpoint] = []
-    for s in () if branch is None else branch.checkpoints:
+    for s in branch.checkpoints:
         path = local(s.path)
         key = os.path.relpath(os.path.abspath(path), os.path.abspath(bench.setup.output))
-        found.append(TrainedCheckpoint(key=key, tokens=s.tokens or s.step or 0, sha256=_identity(identities, path)))
+        found.append(TrainedCheckpoint(key=key, tokens=position(s), sha256=_identity(identities, path)))
     return tuple(found)
 
 

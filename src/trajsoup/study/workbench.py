@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
@@ -123,11 +123,12 @@ class Workbench:
 
     def bare_pools(self) -> tuple[Pool, ...]:
         """The candidates of every branch that has some, without scores."""
+        unit = Unit.TOKENS if self.setup.foreign is None else self.setup.foreign.unit
         return tuple(
             Pool(
                 branch=branch.branch,
                 candidates=tuple(
-                    Candidate(key=c.key, branch=branch.branch, tokens=c.tokens) for c in branch.checkpoints
+                    Candidate(key=c.key, branch=branch.branch, tokens=c.tokens, unit=unit) for c in branch.checkpoints
                 ),
             )
             for branch in self.train.branches

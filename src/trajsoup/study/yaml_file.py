@@ -40,10 +40,27 @@ def load_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}: check the path") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise StudyError(f"{path} is not valid: {' '.join(str(error).split())}") from error
+        raise StudyError(f"{path} is not valid: {_what(error)}") from error
     if not isinstance(data, dict):
         raise StudyError(f"{path} does not hold `key: value` lines: see docs/cli.md for what it should look like")
     return data
+
+
+def _what(error: Exception) -> str:
+    """Where a file stops being YAML, why, and what to do."""
+    match error:
+        case yaml.MarkedYAMLError(problem_mark=mark) if mark is not None:
+            why = error.problem or error.context or "syntax error"
+            cure = (
+                "mend the line (or the one before it): indent with spaces, close brackets, quote text that holds `: `"
+            )
+            return f"line {mark.line + 1}, column {mark.column + 1}: {' '.join(why.split())}: {cure}"
+        case RecursionError():
+            return "it is nested too deeply: a study or soup file has a few levels"
+        case UnicodeDecodeError():
+            return f"{error.reason} at byte {error.start}: save it as UTF-8 text"
+        case _:
+            return f"{' '.join(str(error).split())}: save it as plain UTF-8 text"
 
 
 def check_keys(data: Any, known: Sequence[str], *, where: str) -> None:
