@@ -47,19 +47,31 @@ def records_of(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def written(folder):
+    """How much a study has to show: checkpoints, scores, records."""
+    patterns = ("branches/*/checkpoint-*", "scores/**/*.json", "records/**/*.json")
+    return sum(len(list(folder.glob(pattern))) for pattern in patterns)
+
+
+def start_and_kill(folder, moments):
+    """Kill a run at a random moment after it has written something new, however slow the machine is."""
+    process = start(folder)
+    enough = written(folder) + moments.randint(1, 10)
+    while process.poll() is None and written(folder) < enough:
+        time.sleep(0.02)
+    time.sleep(moments.uniform(0, 0.3))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 def killed_and_rerun(tmp_path, *, kills):
     fork_point = make_fork_point(tmp_path / "fork")
     quiet, troubled = (prepared(tmp_path / name / "study", fork_point) for name in ("quiet", "troubled"))
-    begin = time.monotonic()
     undisturbed = start(quiet)
     assert undisturbed.wait() == 0, undisturbed.stderr.read()
-    took = time.monotonic() - begin
     moments = random.Random(7)
     for _ in range(kills):
-        process = start(troubled)
-        time.sleep(moments.uniform(0.2, 0.8) * took)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        start_and_kill(troubled, moments)
     last = start(troubled)
     assert last.wait() == 0, last.stderr.read()
     assert records_of(troubled) == records_of(quiet)
