@@ -40,7 +40,7 @@ def test_the_leader_is_the_one_that_ends_first_and_is_compared_with_the_best_raw
         panel(curve("Soup", 2.0, 1.8), curve("Merge", 1.9, 1.9), curve("EXP1", 2.1, 1.95, raw=True))
     )
     assert text.startswith("Soup leads at 1 of 2 horizons and ends at 1.8000 (validation).")
-    assert "better than the best raw checkpoint, 1.9500, by 0.1500 nats" in text
+    assert "0.1500 nats better than the best raw checkpoint, 1.9500" in text
 
 
 def test_a_soup_that_is_worse_than_raw_is_said_to_be_worse():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajsoup.report import contents as c
-from trajsoup.report.captions.words import joined
+from trajsoup.report.captions.words import SAME, joined
 from trajsoup.report.figures.curves import focus
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text
 
@@ -33,11 +33,11 @@ def over_tokens(panel: c.CurvePanel) -> str:
         text += " The budget of a Limited curve is that of all its branches together."
     if raw:
         best = best_of([p.value for curve in raw for p in curve.points], panel.rank_by)
+        apart = difference_text(abs(final - best), panel.rank_by).removeprefix("+")
         word = "better" if better(final, best, panel.rank_by) else "worse"
-        text += (
-            f" That is {word} than the best raw checkpoint, {score_text(best, panel.rank_by)}, by "
-            f"{difference_text(abs(final - best), panel.rank_by).removeprefix('+')}."
-        )
+        same = abs(final - best) < SAME
+        text += " That is " + ("as good as" if same else f"{apart} {word} than")
+        text += f" the best raw checkpoint, {score_text(best, panel.rank_by)}."
         chosen = sum(p.selected for curve in raw for p in curve.points)
         if chosen:
             text += f" Rings mark the {chosen} checkpoints of the best soup."
