@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PEER := .venv-mergekit
+LITGPT := .venv-litgpt
 
 .PHONY: demo results test test-all test-slow test-peers lint docs pictures bench clean
 
@@ -21,7 +22,7 @@ test: $(VENV)/.dev lint  ## everything but slow and peer tests
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-test-peers: $(VENV)/.dev $(PEER)/.done  ## the same merges by mergekit, in its own environment
+test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done  ## mergekit's merges and litgpt's training, each in its own environment
 	$(BIN)/python -m pytest -m peers
 
 test-all: test test-slow test-peers
@@ -58,5 +59,12 @@ $(PEER)/.done: constraints.txt
 	$(PEER)/bin/python -m pip install --quiet --disable-pip-version-check mergekit==0.1.5
 	touch $@
 
+$(LITGPT)/.done: constraints.txt
+	test -x $(LITGPT)/bin/python || $(PYTHON) -m venv $(LITGPT)
+	$(LITGPT)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(LITGPT)/bin/python -m pip install --quiet --disable-pip-version-check litgpt==0.5.13 litdata==0.2.76 torch==$$($(LITGPT)/bin/python -c "import torch; print(torch.__version__.split('+')[0])")
+	$(LITGPT)/bin/python -m pip uninstall --quiet --yes torchvision  # may not fit this torch; litgpt's pretraining needs none
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEER) demo-output results-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 CHUNK = 1 << 20
@@ -77,7 +78,7 @@ def seconds_of(run: Callable[[], object], *, before: Callable[[], object] = lamb
 
 
 @contextlib.contextmanager
-def watching_memory(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+def watching_memory(process: subprocess.Popen[bytes] | BaseProcess) -> Iterator[list[int]]:
     """Follow the anonymous memory (resident, without page cache) of a process; yields a list that gets the peak."""
     peak = [0]
     done = threading.Event()

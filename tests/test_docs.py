@@ -17,11 +17,25 @@ def rows_of_the_map():
     return [m for m in _ROW.finditer(text) if _LABEL.search(m["paper"])]
 
 
-def test_the_command_line_page_is_what_the_commands_say():
+def generator():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    assert (ROOT / "docs" / "cli.md").read_text() == generate.cli_page(), "run `make docs`"
+    return generate
+
+
+@pytest.mark.parametrize("page", ["cli.md", "study-file.md"])
+def test_a_generated_page_is_what_the_code_says(page):
+    assert (ROOT / "docs" / page).read_text() == generator().PAGES[page](), "run `make docs`"
+
+
+@pytest.mark.parametrize("title", generator().EXAMPLES)
+def test_every_example_of_a_study_file_is_one(title, tmp_path):
+    from trajsoup.study.file import load_study
+
+    (tmp_path / "study.yaml").write_text(generator().EXAMPLES[title])
+    study = load_study(tmp_path / "study.yaml")
+    assert study.horizon % study.checkpoint_every == 0
 
 
 @pytest.mark.parametrize("row", rows_of_the_map(), ids=lambda row: row["paper"].strip())

@@ -38,7 +38,7 @@ def test_the_result_as_json(runs, alien):
     done = trajsoup("doctor", runs / "EXP1", alien, "--json")
     assert done.code == 1
     assert done.json["healthy"] is False
-    assert [b["outlook"] for b in done.json["branches"]] == ["averages well", "leave it out"]
+    assert [b["outlook"] for b in done.json["branches"]] == ["reference", "leave it out"]
     assert succeeds("doctor", runs / "EXP1", runs / "EXP2", "--json").json["healthy"] is True
 
 

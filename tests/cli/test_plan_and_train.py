@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from tests.study.studies import FIVE, SMALL, write_study
 from tests.study.test_plan import CONFIG
-from tests.study.test_train import own_trainer
+from tests.study.test_train import own_trainer, wait_until_gone
 from trajsoup.cli.app import app
 
 
@@ -59,6 +59,67 @@ def test_train_reports_every_failed_branch_at_the_end(run, tmp_path):
     assert result.exit_code == 1
     assert "2 of 2 branches did not finish" in result.output
     assert "EXP2 failed: the process ended with code 1" in result.output
+
+
+def test_train_prints_json_for_programs(run, tmp_path):
+    result = run("train", write_study(tmp_path, own_trainer(tmp_path)), "--json")
+    branches = json.loads(result.stdout)["branches"]
+    assert {name: (b["status"], b["tokens"]) for name, b in branches.items()} == {
+        "EXP1": ("finished", 2048), "EXP2": ("finished", 2048),
+    }  # fmt: skip
+
+
+def test_a_request_to_end_stops_the_branches_and_says_how_to_go_on(run, tmp_path):
+    import os
+    import signal
+    import subprocess
+    import textwrap
+    import time
+
+    sleep = f"bash -c 'sleep 300 & echo $! > {tmp_path}/pid-{{branch}}; wait'"
+    text = textwrap.dedent(SMALL.replace("    corpus: builtin\n", ""))
+    study = write_study(tmp_path, f'{text}trainer: {{command: "{sleep}"}}\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trajsoup", "train", str(study), "--jobs", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pids = [tmp_path / f"pid-{branch}" for branch in ("EXP1", "EXP2")]
+    while process.poll() is None and not all(p.exists() and p.read_text().strip() for p in pids):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "run the same command again" in said
+    for pid in pids:
+        wait_until_gone(pid.read_text())
+
+
+BAD = {
+    "horizon": ("horizon: 2048", "horizon: 2049", "not a multiple of checkpoint_every"),
+    "batch": ("seed: 1001", "global_batch: 7", "do not divide checkpoint_every"),
+    "output": ("branches:", "output: fork/config.json\n    branches:", "cannot write to"),
+    "tag": ("corpus: builtin", "corpus: !!python/name:os.system", "study.yaml is not valid"),
+    "anchor": ("corpus: builtin", "corpus: &a builtin", "anchors and aliases are not allowed"),
+    "key": ("horizon:", "horizn:", "did you mean 'horizon'?"),
+    "equal": ("{seed: 1001}", "{}", "have the same recipe"),
+    "corpus": ("corpus: builtin", "corpus: nowhere", "nowhere"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_bad_input_ends_with_one_message_and_no_traceback(run, tmp_path, what, command):
+    old, new, message = BAD[what]
+    text = SMALL.replace(old, new)
+    assert text != SMALL
+    more = ["--no-corpus"] if command == "plan" and what != "corpus" else []
+    result = run(command, write_study(tmp_path, text), *more)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stderr.count("error:") == 1
+    assert "Traceback" not in result.output
 
 
 def test_neither_command_loads_torch_before_it_must(tmp_path):

@@ -9,6 +9,7 @@ import yaml
 
 from tests.command import refused, succeeds
 from trajsoup.study.presets import Preset, preset_study, write_preset
+from trajsoup.study.run import is_finished
 from trajsoup.study.setup import load_setup
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -96,3 +97,16 @@ def test_the_papers_preset_has_its_five_branches_and_every_comparison():
     assert list(study["branches"]) == ["EXP1", "EXP2", "EXP3", "EXP4", "EXP5"]
     assert study["sweeps"] == "paper"
     assert study["seeds"] >= 3
+
+
+def test_looking_whether_a_study_is_finished_makes_nothing(study, tmp_path):
+    setup = load_setup(study)
+    assert is_finished(setup, cache=tmp_path / "cache")
+    for name in ("screen", "sweeps/scaling"):
+        path = study.parent / "records" / f"{name}.json"
+        text = path.read_text()
+        path.unlink()
+        assert not is_finished(setup, cache=tmp_path / "cache")
+        assert not path.exists()
+        path.write_text(text)
+    assert not (tmp_path / "cache").exists()

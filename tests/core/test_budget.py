@@ -36,6 +36,6 @@ def test_every_checkpoint_costs_its_bytes_and_one_validation_pass():
         state_bytes=100,
         validation_tokens=50,
     )
-    assert (cost.checkpoints, cost.validation_passes, cost.checkpoint_bytes, cost.state_bytes) == (72, 72, 720, 300)
-    assert cost.disk_bytes == 1020
+    assert (cost.checkpoints, cost.validation_passes, cost.checkpoint_bytes, cost.state_bytes) == (72, 72, 720, 600)
+    assert cost.disk_bytes == 1320
     assert cost.validation_flops == pytest.approx(72 * 50 * 2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajsoup.core.geometry import alignment, cosines, direction, displacements, distances, project, weight_cosines
+from trajsoup.core.geometry import alignment, cosines, direction, displacements, distances, project
 from trajsoup.core.gram import WHOLE, Gram, Nonfinite, Products, combined
 from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
@@ -40,8 +40,6 @@ def test_distances_and_cosines_are_those_of_the_vectors(x):
     assert np.allclose(displacements(gram), np.linalg.norm(d, axis=1))
     unit = d[1:] / np.linalg.norm(d[1:], axis=1, keepdims=True)
     assert np.allclose(cosines(gram)[1:, 1:], unit @ unit.T)
-    raw = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert np.allclose(weight_cosines(gram), raw @ raw.T)
 
 
 def test_a_soup_is_a_checkpoint_like_any_other(x):

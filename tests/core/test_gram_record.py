@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trajsoup.core.gram import WHOLE, Gram, Nonfinite, Products, subset
-from trajsoup.core.gram_record import gram_from_json, gram_to_json, renamed
+from trajsoup.core.gram_record import gram_from_json, gram_to_json, named
 from trajsoup.errors import GeometryError
 
 
@@ -40,14 +40,12 @@ def test_a_damaged_record_is_refused(gram):
         gram_from_json({key: value for key, value in data.items() if key != "groups"})
 
 
-def test_names_and_hashes_change_places(gram):
-    names = {key: f"sha-{key}" for key in gram.keys}
-    hashed = renamed(gram, names)
-    assert hashed.centre == "sha-fork"
-    assert hashed.bad_keys() == {"sha-b"}
-    assert renamed(hashed, {value: key for key, value in names.items()}).keys == gram.keys
-    with pytest.raises(GeometryError, match="two checkpoints have the key same"):
-        renamed(gram, dict.fromkeys(gram.keys, "same"))
+def test_hashes_get_names_and_two_names_of_one_content_get_equal_rows(gram):
+    found = named(gram, {"base": "fork", "x": "b", "y": "b", "z": "a"}, centre="base")
+    assert (found.keys, found.centre) == (("base", "x", "y", "z"), "base")
+    assert found.bad_keys() == {"x", "y"}
+    assert np.array_equal(found.whole.inner[1], found.whole.inner[2])
+    assert found.whole.inner[1, 3] == gram.whole.inner[2, 1]
 
 
 def test_a_subset_is_reordered_and_forgets_the_rest(gram):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trajsoup.core.pair_gain import PairGain, pair_gain, relate
+from trajsoup.core.pair_gain import PairGain, pair_gain, rank_pairs, relate, relation_words
 from trajsoup.core.pool import RankBy
 from trajsoup.errors import GeometryError
 
@@ -76,3 +76,32 @@ def test_equal_cosines_and_equal_gains_are_named():
     assert flat.slope == 0
     assert flat.pearson is None
     assert "gain the same" in (flat.missing or "")
+
+
+COSINES = {("EXP1", "EXP2"): 0.9, ("EXP1", "EXP3"): 0.1, ("EXP2", "EXP3"): 0.5, ("EXP1", "EXP4"): float("nan")}
+
+
+def test_without_a_measured_line_pairs_are_ranked_by_how_little_they_agree():
+    found = rank_pairs(COSINES)
+    assert [pair.cosine for pair in found] == [0.1, 0.5, 0.9]
+    assert all(pair.gain is None for pair in found)
+
+
+def test_with_a_measured_line_pairs_are_ranked_by_the_gain_it_expects():
+    rising = relate(pairs_of([0.0, 0.5, 1.0], [0.0, 1.0, 2.0]))
+    found = rank_pairs(COSINES, relation=rising)
+    assert [pair.cosine for pair in found] == [0.9, 0.5, 0.1]
+    assert [pair.gain for pair in found] == pytest.approx([1.8, 1.0, 0.2])
+    assert all(pair.low <= pair.gain <= pair.high for pair in found)
+
+
+def test_too_few_measured_pairs_fall_back_to_the_cosine():
+    assert rank_pairs(COSINES, relation=relate(pairs_of([0.0], [1.0])))[0].cosine == 0.1
+
+
+def test_a_relation_is_put_into_words():
+    falling = relate(pairs_of([0.0, 0.2, 0.4, 0.6, 0.8], [1.0, 0.81, 0.6, 0.39, 0.2]))
+    assert "the less two directions agree, the more their merge gains" in relation_words(falling)
+    noise = relate(pairs_of([0.0, 0.2, 0.4, 0.6], [1.0, 0.2, 0.3, 0.9]))
+    assert "no relation that these pairs could show" in relation_words(noise)
+    assert "too few" in relation_words(relate([]))

@@ -5,7 +5,7 @@ import pytest
 from trajsoup.core.positions import Positions
 from trajsoup.core.recipe import Recipe
 from trajsoup.errors import StudyError
-from trajsoup.lm.command_trainer import command_fields, render
+from trajsoup.lm.command_trainer import PLACEHOLDERS, command_fields, render
 
 POSITIONS = Positions(checkpoint_every=10_240, count=4)
 
@@ -26,6 +26,10 @@ def test_the_issues_command_is_filled_in_from_the_recipe():
     assert render(command, fields(), where="c") == [
         "torchrun", "--nproc", "2", "train.py", "--lr", "0.000339", "--seed", "1234", "--out", "/out dir/EXP3",
     ]  # fmt: skip
+
+
+def test_every_placeholder_is_documented_and_every_documented_one_is_there():
+    assert list(fields()) == list(PLACEHOLDERS)
 
 
 def test_steps_follow_from_tokens():

@@ -6,9 +6,12 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.runs import CONFIG, SIDE_FILES, weights, write_run
 from trajsoup.core.compatibility import Outlook
+from trajsoup.core.pair_gain import PairGain, relate
 from trajsoup.errors import CheckpointError
 from trajsoup.study.branches import scan_branches
-from trajsoup.study.doctor import examine, pass_bytes
+from trajsoup.study.doctor import examine, pass_bytes, study_folder
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import GeometryRecord
 
 
 def strangers(folder):
@@ -29,7 +32,7 @@ def found(runs, *names, fork=None):
 def test_branches_of_one_fork_point_average_well(runs, fork):
     result = found(runs, "EXP1", "EXP2", fork=runs / "base" if fork else None)
     assert result.healthy
-    assert [b.outlook for b in result.branches] == [Outlook.GOOD, Outlook.GOOD]
+    assert [b.outlook for b in result.branches] == [Outlook.GOOD if fork else Outlook.REFERENCE, Outlook.GOOD]
     assert result.reference == ("the fork point" if fork else "baseline EXP1")
     for branch in result.branches:
         assert branch.closeness.cosine > 0.99
@@ -46,7 +49,7 @@ def test_a_run_of_another_initialisation_shares_no_fork_point(runs, tmp_path, fo
     strangers(tmp_path / "alien" / "checkpoint-10")
     result = found(tmp_path, "EXP1", "alien", fork=runs / "base" if fork else None)
     assert not result.healthy
-    assert [b.outlook for b in result.branches] == [Outlook.GOOD, Outlook.BAD]
+    assert [b.outlook for b in result.branches] == [Outlook.GOOD if fork else Outlook.REFERENCE, Outlook.BAD]
     assert "shares no fork point with" in result.branches[1].reasons[0]
     assert abs(result.branches[1].closeness.cosine) < 0.2
 
@@ -82,7 +85,7 @@ def test_a_branch_of_nothing_but_nan_must_be_left_out(runs, tmp_path):
     for names in (["EXP1", "bad"], ["bad", "EXP1"]):  # whichever is the baseline
         result = found(tmp_path, *names)
         outlooks = {b.name: b.outlook for b in result.branches}
-        assert outlooks == {"EXP1": Outlook.GOOD, "bad": Outlook.BAD}
+        assert outlooks == {"EXP1": Outlook.REFERENCE, "bad": Outlook.BAD}
         assert result.reference == "baseline EXP1"
         assert not result.healthy
 
@@ -144,7 +147,78 @@ def test_one_branch_alone_is_examined_too(runs):
     result = found(runs, "EXP1", fork=runs / "base")
     assert result.healthy
     assert result.branches[0].closeness.relative_distance == pytest.approx(0.01, rel=0.3)
-    assert found(runs, "EXP1").healthy
+    alone = found(runs, "EXP1")
+    assert alone.healthy
+    assert alone.branches[0].outlook is Outlook.REFERENCE
+    assert "there is no other to compare with" in alone.branches[0].reasons[0]
+    assert alone.pairs == ()
+
+
+def directions(folder, ways):
+    """Runs from one fork point, each straight on in its own direction of the plane of two random ones."""
+    base = weights(0)
+    first, second = (
+        {n: t.float() - base[n].float() for n, t in weights(seed, away=0.01).items() if t.is_floating_point()}
+        for seed in (11, 12)
+    )
+    write_checkpoint(folder / "base", base, config=CONFIG, files=SIDE_FILES)
+    for name, (a, b) in ways.items():
+        for step in range(1, 6):
+            moved = {
+                n: (t.float() + step / 5 * (a * first[n] + b * second[n])).to(t.dtype) if n in first else t
+                for n, t in base.items()
+            }
+            write_checkpoint(folder / name / f"checkpoint-{step}", moved, config=CONFIG, files=SIDE_FILES)
+
+
+def test_pairs_that_went_different_ways_are_named_first(tmp_path):
+    directions(tmp_path, {"EXP1": (1, 0), "EXP2": (0.9, 0.3), "EXP3": (0, 1)})
+    result = found(tmp_path, "EXP1", "EXP2", "EXP3", fork=tmp_path / "base")
+    assert [(p.first, p.second) for p in result.pairs] == [("EXP1", "EXP3"), ("EXP2", "EXP3"), ("EXP1", "EXP2")]
+    assert [p.cosine for p in result.pairs] == sorted(p.cosine for p in result.pairs)
+    assert abs(result.pairs[0].cosine) < 0.1
+    assert all(p.gain is None for p in result.pairs)
+    assert "No gain has been measured on these runs" in result.pairs_by
+
+
+def test_a_study_that_was_run_lends_its_matrix_and_its_line(tmp_path):
+    study = tmp_path / "study"
+    directions(study / "branches", {"EXP1": (1, 0), "EXP2": (0.9, 0.3), "EXP3": (0, 1)})
+    runs = [study / "branches" / name for name in ("EXP1", "EXP2", "EXP3")]
+    assert study_folder(runs) is None
+    (study / "scores").mkdir()
+    (study / "scores" / "identities.json").write_text("{}")
+    rising = relate(
+        [
+            PairGain(first="a", second=str(c), cosine=c, gains={1: g}, left_out=())
+            for c, g in ((0.0, 0.01), (0.5, 0.02), (1.0, 0.031))
+        ]
+    )
+    record = GeometryRecord(
+        inputs={}, window=1, interval=None, directions=(), branches=(), cosines=(), angles=(), displacements={},
+        plane_variance_share=(0.0, 0.0), plane=(), relation=rising,
+    )  # fmt: skip
+    Records(study).write("geometry", record)
+    branches = scan_branches(runs, fork_point=study / "branches" / "base")
+    read = []
+    first = examine(branches, folder=study_folder(runs), progress=read.append)
+    assert [(p.first, p.second) for p in first.pairs] == [("EXP1", "EXP2"), ("EXP2", "EXP3"), ("EXP1", "EXP3")]
+    assert all(p.low < p.gain < p.high for p in first.pairs)
+    assert "the line measured in this study. Gain against cosine over 3 pairs" in first.pairs_by
+    assert sum(read) > 0
+    read.clear()
+    assert examine(branches, folder=study_folder(runs), progress=read.append) == first
+    assert read == []
+
+
+def test_branches_without_common_tokens_are_not_paired_and_it_is_said(runs, tmp_path):
+    directions(tmp_path, {"EXP1": (1, 0), "EXP2": (0, 1)})
+    for step in range(5, 0, -1):
+        (tmp_path / "EXP2" / f"checkpoint-{step}").rename(tmp_path / "EXP2" / f"checkpoint-{step + 100}")
+    result = found(tmp_path, "EXP1", "EXP2", fork=tmp_path / "base")
+    assert result.healthy
+    assert result.pairs == ()
+    assert any("share no token interval" in note for note in result.notes)
 
 
 def test_the_screen_is_foretold_where_losses_are_known(runs):
@@ -161,7 +235,9 @@ def test_without_losses_the_doctor_says_that_nothing_was_screened(runs, tmp_path
         shutil.copytree(runs / name, tmp_path / name)
         (tmp_path / name / "metrics.csv").unlink()
     result = found(tmp_path, "EXP1", "EXP2")
-    assert any(note.startswith("no screen: the baseline 'EXP1' has no training loss") for note in result.notes)
+    start = "training losses could not be screened: the baseline 'EXP1' has no training loss"
+    note = next(note for note in result.notes if note.startswith(start))
+    assert "--no-screen" not in note
     assert all(b.verdict is None for b in result.branches)
 
 

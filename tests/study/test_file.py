@@ -1,13 +1,10 @@
-from pathlib import Path
-
 import pytest
 
 from tests.study.studies import FIVE, SMALL, write_study
-from trajsoup.core.budget import Setting
 from trajsoup.core.recipe import Optimizer, Warmup, perturbations
 from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.errors import RecipeError, StudyError
-from trajsoup.study.file import CORPUS_FIELDS, FIELDS, load_study, reference
+from trajsoup.study.file import CORPUS_FIELDS, load_study
 
 
 def load(tmp_path, text):
@@ -19,7 +16,6 @@ def test_the_papers_study_is_read_as_its_tables(tmp_path):
     assert study.horizon == 600 * 10**9
     assert study.checkpoint_every == 25 * 10**9
     assert study.fork_point == tmp_path / "fork"
-    assert study.setting is Setting.EXTENDED
     changed = {name: sorted(perturbations(r, baseline=study.baseline)) for name, r in study.recipes.items()}
     assert changed == {
         "EXP1": [], "EXP2": ["seed"], "EXP3": ["global_batch", "peak_lr"], "EXP4": ["schedule"], "EXP5": ["momentum"],
@@ -120,6 +116,8 @@ def test_an_anchor_bomb_is_refused_at_once(tmp_path):
         ("seed: 1001", "schedule: triangle", "schedule is 'triangle'"),
         ("seed: 1001", "betas: 0.9", "betas is 0.9"),
         ("seed: 1001", "optimizer: adamw, momentum: 0.9", "momentum is Muon's"),
+        ("seed: 1001", "seed: 1k", "seed is '1k', which is not a finite number"),
+        ("corpus: builtin", "corpus: {seed: 1k}", "corpus: seed is '1k', which is not a finite number"),
         ("EXP2:", "../EXP2:", "branch name '../EXP2'"),
         ("EXP2: {seed: 1001}", "EXP2: 5", "expected `key: value` lines"),
     ],
@@ -142,12 +140,42 @@ def test_a_wrong_value_is_refused_with_its_place_and_the_remedy(tmp_path, old, n
         ("trainer: {resume_command: x}", "`command` is missing"),
         ("command: torchrun x", "`command` belongs under `trainer`"),
         ("report_to: [wandb, pigeon]", "report_to names 'pigeon'"),
-        ("setting: unlimited", "setting is 'unlimited'"),
+        ("setting: limited", "unknown key 'setting'"),
+        ("max_epochs: -1", "max_epochs is -1: use a number above 0"),
+        ("seeds: 0", "seeds is 0: use a whole number of 1 or more"),
     ],
 )
 def test_a_wrong_trainer_or_setting_is_refused(tmp_path, line, message):
     with pytest.raises(StudyError, match=message):
         load(tmp_path, f"{SMALL}    {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("{hiden_size: 32}", "pretrain: model: unknown key 'hiden_size': did you mean 'hidden_size'"),
+        ("{family: qwen3_moe, kv_lora_rank: 8}", "unknown key 'kv_lora_rank'"),
+        ("{hidden_size: 33}", r"hidden_size is 33, which num_attention_heads \(4\) does not divide"),
+        ("{num_key_value_heads: 3}", r"num_attention_heads is 4, which num_key_value_heads \(3\)"),
+        ("{num_experts_per_tok: 9}", "num_experts_per_tok is 9, of n_routed_experts 8"),
+        ("{qk_rope_head_dim: 7}", "use an even number"),
+        ("{hidden_size: wide}", "hidden_size is 'wide'"),
+        ("{num_hidden_layers: 0}", "num_hidden_layers is 0: use a whole number of 1 or more"),
+        ("{tie_word_embeddings: 1}", "use true or false"),
+        ("gpt9", "model is 'gpt9': use deepseek_v3"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_refused_when_the_study_is_read(tmp_path, model, message):
+    with pytest.raises(StudyError, match=message):
+        load(tmp_path, SMALL.replace("fork_point: fork", f"pretrain: {{model: {model}}}"))
+
+
+def test_the_fork_points_recipe_knows_nothing_of_the_baseline(tmp_path):
+    text = SMALL.replace("fork_point: fork", "pretrain: {recipe: {seed: 3}}")
+    one = load(tmp_path, text).pretrain
+    other = load(tmp_path, text.replace("peak_lr: 1e-3, global_batch: 8", "peak_lr: 5e-3, momentum: 0.5")).pretrain
+    assert one == other
+    assert one.recipe.seed == 3
 
 
 def test_a_command_brings_its_own_data_unless_told_otherwise(tmp_path):
@@ -165,9 +193,3 @@ def test_every_corpus_field_is_one_of_the_corpus():
     from trajsoup.lm.corpus import CorpusSpec
 
     assert CORPUS_FIELDS.keys() <= {f.name for f in dataclasses.fields(CorpusSpec)}
-
-
-def test_the_document_lists_every_field_as_the_code_does():
-    document = Path(__file__).parents[2] / "docs" / "study-file.md"
-    assert document.read_text(encoding="utf-8") == reference()
-    assert all(f"| `{name}` |" in reference() for name in FIELDS)

@@ -30,7 +30,7 @@ def ran(tmp_path_factory, fork_point):
 
 def test_every_stage_leaves_its_record(ran):
     names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
-    names |= {"frontier", "prediction"}
+    names |= {"frontier", "prediction", "theory"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
     assert set(ran.records.sweeps()) == {
         "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation", "frontier",
@@ -55,6 +55,54 @@ def test_a_record_reads_back_as_it_was_written(ran):
 def test_records_hold_no_absolute_path(ran):
     for path in ran.records.folder.rglob("*.json"):
         assert str(ran.setup.output) not in path.read_text(), path.name
+
+
+def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
+    record, plan = ran.records.require("geometry"), ran.records.require("plan")
+    fields = record.completion
+    assert fields.averaging_rule == "tail-k"
+    assert fields.averaging_window == record.window >= 1
+    assert fields.interval == record.interval
+    assert fields.points == {d.branch: d.points for d in record.directions}
+    assert fields.variance_share == {d.branch: d.variance_share for d in record.directions}
+    assert fields.interpolation_grid == tuple(i / 10 for i in range(11))
+    assert fields.interpolation_horizons == tuple(path.tokens for path in record.paths)
+    assert len(fields.interpolation_horizons) == 2
+    assert max(fields.gain_offsets) == plan.horizon
+    assert record.compute.fitted_points.keys() == {"Raw", "Trajectory Soup"}
+    assert (3, plan.horizon) in record.compute.soups
+
+
+def test_gains_of_pairs_are_against_the_mean_of_their_ends(ran):
+    record = ran.records.require("geometry")
+    assert {(p.first, p.second) for p in record.pairs} == {("EXP1", "EXP2"), ("EXP1", "EXP3"), ("EXP2", "EXP3")}
+    assert record.relation.pairs == 3
+    scaling = {p.row: p.validation_loss for p in ran.records.require("sweeps/scaling").points}
+    k = next(p.k for p in ran.records.require("sweeps/interpolation").points)
+    pair = next(p for p in record.pairs if (p.first, p.second) == ("EXP1", "EXP2"))
+    ends = [scaling[f"scaling/{name}/K={k}"] for name in ("EXP1", "EXP2")]
+    gain = sum(ends) / 2 - scaling[f"scaling/EXP1+EXP2/K={k}"]
+    assert pair.gains[str(ran.records.require("plan").horizon)] == pytest.approx(gain)
+
+
+def test_predictions_were_tested_on_soups_that_were_held_out(ran):
+    record = ran.records.require("theory")
+    assert {held.name for held in record.held_out} == {"larger soups", "new branches"}
+    assert record.split is Split.VALIDATION
+    assert record.words[0].startswith("Held out: from anchors and pairs")
+
+
+def test_a_kept_matrix_is_not_measured_again(ran, monkeypatch):
+    from trajsoup.study import kept_gram
+    from trajsoup.study.workbench import Workbench
+
+    def refuse(*_, **__):
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr(kept_gram, "gram", refuse)
+    bench = Workbench(ran.setup, cache=ran.setup.output, progress=lambda *_: None)
+    keys = [c.key for branch in bench.train.branches for c in branch.checkpoints]
+    assert bench.gram(["fork-point", *keys], centre="fork-point").keys == ("fork-point", *keys)
 
 
 def test_every_choice_was_made_on_validation_and_every_result_is_on_test(ran):

@@ -1,21 +1,27 @@
 """Whole studies on the stand-in model: each branch is a real process."""
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import sys
 import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
-from trajsoup.errors import CorpusError, StudyError, TrainError
+from trajsoup.errors import CorpusError, RecipeError, StudyError, TrainError
+from trajsoup.study.branch_commands import command_process
 from trajsoup.study.data import load_data
 from trajsoup.study.file import load_study
 from trajsoup.study.fork_point import ensure_fork_point
 from trajsoup.study.outcomes import Status
-from trajsoup.study.train import Stage, train_study
+from trajsoup.study.plan import plan_study
+from trajsoup.study.train import Stage, only_one, start_branch, stop_branches, train_study
 
 SCRIPT = '''
 """A training script of someone else: writes checkpoints and a log, knows nothing of us."""
@@ -131,17 +137,77 @@ def test_an_interrupt_stops_every_branch_and_what_it_started(tmp_path, fork_poin
     with pytest.raises(KeyboardInterrupt):
         train_study(study, jobs=2, cache=tmp_path / "cache", on_progress=interrupt)
     for branch in ("EXP1", "EXP2"):
-        state = Path(f"/proc/{(tmp_path / f'pid-{branch}').read_text().strip()}/stat")
-        assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        wait_until_gone((tmp_path / f"pid-{branch}").read_text())
 
 
-def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point):
+def wait_until_gone(pid):
+    """Fails by the test's own timeout: a killed process needs a moment on a busy machine."""
+    stat = Path(f"/proc/{pid.strip()}/stat")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while stat.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.05)
+
+
+def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point, monkeypatch):
+    monkeypatch.setattr("trajsoup.study.train.LOCK_SECONDS", 0)
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
     (tmp_path / "branches" / "EXP1").mkdir(parents=True)
     with (tmp_path / "branches" / "EXP1" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(TrainError, match="'EXP1' is being trained by another process"):
             train_study(study, cache=tmp_path / "cache")
+
+
+def test_a_branch_stays_held_by_its_process_when_the_study_is_killed(tmp_path, fork_point, monkeypatch):
+    monkeypatch.setattr("trajsoup.study.train.LOCK_SECONDS", 0)
+    text = textwrap.dedent(SMALL.replace("    corpus: builtin\n", ""))
+    study = study_in(tmp_path, fork_point, f'{text}trainer: {{command: "sleep 60"}}\n')
+    process = command_process(plan_study(study), "EXP1", fork_point=fork_point, threads=1)
+    with only_one(process) as lock:
+        handle = start_branch(process, {}, lock=lock)
+    try:  # nobody but the process holds it now
+        with pytest.raises(TrainError, match="'EXP1' is being trained by another process"), only_one(process):
+            pass
+    finally:
+        stop_branches([handle])
+    with only_one(process):
+        pass
+
+
+def test_two_studies_that_want_the_same_fork_point_make_it_once(tmp_path):
+    corpus = tokenised_corpus(tmp_path)
+    text = SMALL.replace("fork_point: fork", "pretrain: {tokens: 4k, model: {hidden_size: 32, num_hidden_layers: 2}}")
+    study = load_study(write_study(tmp_path / "study", text))
+    jobs, inside = [], threading.Event()
+
+    def pretend(job):
+        jobs.append(job)
+        inside.set()
+        time.sleep(0.5)
+        (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").mkdir()
+
+    def make():
+        return ensure_fork_point(study, corpus, sequence_length=32, cache=tmp_path / "cache", run=pretend)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(make)
+        inside.wait(60)
+        second = pool.submit(make)
+        assert first.result() == second.result()
+    assert len(jobs) == 1
+
+
+def test_arithmetic_that_cannot_work_is_refused_before_the_corpus_is_read(tmp_path, fork_point):
+    study = study_in(tmp_path, fork_point, SMALL.replace("corpus: builtin", "corpus: no-such-folder"))
+    with pytest.raises(RecipeError, match="not a multiple of checkpoint_every"):
+        train_study(dataclasses.replace(study, horizon=2049), cache=tmp_path / "cache")
+
+
+def test_a_tracker_that_is_not_installed_is_refused(tmp_path, fork_point, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    study = study_in(tmp_path, fork_point, SMALL + "    report_to: [trackio]\n")
+    with pytest.raises(TrainError, match="trackio, which is not installed: pip install trackio"):
+        train_study(study, cache=tmp_path / "cache")
 
 
 def test_an_unknown_branch_is_refused_with_those_there_are(tmp_path, fork_point):
@@ -172,7 +238,9 @@ def test_the_fork_point_is_pretrained_once_and_cached_by_what_shapes_it(tmp_path
     assert len(jobs) == 1
     assert jobs[0].recipe.seed == 3
     assert jobs[0].tokens.digest == corpus.pretrain.digest
-    assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [first.name]
+    assert [p.name for p in (tmp_path / "cache").glob("[!.]*")] == [first.name]
+    changed = dataclasses.replace(study, baseline=dataclasses.replace(study.baseline, peak_lr=0.5))
+    assert make(changed) == first
     assert study.pretrain is not None
     other = dataclasses.replace(study, pretrain=dataclasses.replace(study.pretrain, seed=1))
     assert make(other) != first
@@ -221,6 +289,18 @@ def other_tokenizer(folder):
 
     train_tokenizer(["quite another text, over and over"] * 50, folder / "other", vocab_size=280)
     return folder / "other"
+
+
+@pytest.mark.slow
+def test_a_launcher_starts_the_processes_of_a_branch(tmp_path, fork_point):
+    launcher = f"{sys.executable} {Path(__file__).parents[1] / 'lm' / 'launch_two.py'} {tmp_path / 'rendezvous'}"
+    text = f"{SMALL}    trainer: {{builtin: {{sharding: fsdp2, launcher: {launcher}}}}}\n"
+    study = study_in(tmp_path, fork_point, text)
+    trained = train_study(study, branches=["EXP1"], cache=tmp_path / "cache", corpus=byte_corpus(tmp_path))
+    assert trained.failed == ()
+    state = tmp_path / "branches" / "EXP1" / "resume-state-2048"
+    assert sorted(p.name for p in state.iterdir()) == ["process-0.pt", "process-1.pt"]
+    assert (tmp_path / "branches" / "EXP1" / "checkpoint-8" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Exit code 0 is success, 1 a problem the user can mend (one message, no traceback
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable
 
 import typer
@@ -76,5 +77,6 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. A request to end (SIGTERM) is an interrupt: branches are stopped, outputs cleaned up."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

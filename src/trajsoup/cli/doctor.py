@@ -23,12 +23,13 @@ def doctor(
     from dataclasses import asdict
 
     from trajsoup.study.branches import read_branches
-    from trajsoup.study.doctor import examine, pass_bytes
+    from trajsoup.study.doctor import examine, pass_bytes, study_folder
 
     fork = None if fork_point is None else place(fork_point)
-    study = read_branches([place(text) for text in inputs], fork_point=fork, tokens_per_step=tokens_per_step)
+    places = [place(text) for text in inputs]
+    study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step)
     with progress_bar("reading", pass_bytes(study)) as progress:
-        result = examine(study, progress=progress)
+        result = examine(study, folder=study_folder(places), progress=progress)
     if as_json:
         show_json({"healthy": result.healthy, **asdict(result)})
     else:
@@ -46,11 +47,22 @@ def doctor(
                     b.outlook.value,
                 ]
             )
-        columns = ["branch", "checkpoints", "cosine", "distance", "way cosine", "loss gap J", "outlook"]
+        columns = ["branch", "checkpoints", "cosine", "distance", "direction", "loss gap J", "outlook"]
         show_table(f"Against {result.reference}", columns, rows)
+        typer.echo(
+            "cosine and distance: of the weights, to the reference. direction: cosine between the way the branch went and "
+            "the way the baseline went; 1 is the same way, 0 unrelated."
+        )
         for b in result.branches:
             for reason in b.reasons:
                 typer.echo(f"{b.name}: {reason}")
+        if result.pairs:
+            show_table(
+                "Pairs worth merging, most promising first",
+                ["first", "second", "cosine", "expected gain"],
+                [[p.first, p.second, p.cosine, p.gain] for p in result.pairs],
+            )
+            typer.echo(f"Pairs are ordered {result.pairs_by}")
         show_notes(result.notes)
     if not result.healthy:
         raise typer.Exit(1)

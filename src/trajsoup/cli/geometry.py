@@ -1,31 +1,36 @@
-"""`trajsoup geometry`: directions of the branches and the angles between them."""
+"""`trajsoup geometry`: directions of the branches, the angles between them, and what losses promise of more of them."""
 
 from __future__ import annotations
 
-from trajsoup.cli.console import show_json, show_table
+from trajsoup.cli.console import show_json, show_notes, show_table
 from trajsoup.cli.plan import StudyFile
 from trajsoup.cli.scan import Json
 
 
 def geometry(study: StudyFile, as_json: Json = False) -> None:
-    """Show the leading direction of every merged trajectory and the angles between branches, of a study that was run."""
+    """Show directions and angles of the branches of a study that was run, the gain of pairs, and what theory predicts."""
     import dataclasses
 
+    import typer
+
+    from trajsoup.core.pair_gain import relation_words
     from trajsoup.study.data import cache_folder
     from trajsoup.study.geometry import geometry_stage
     from trajsoup.study.setup import load_setup
+    from trajsoup.study.theory import theory_stage
     from trajsoup.study.workbench import Workbench
 
     bench = Workbench(load_setup(study), cache=cache_folder(), progress=lambda what, done, total: None)
     bench.records.require("rows")
+    theory_stage(bench)
     geometry_stage(bench)
-    record = bench.records.require("geometry")
+    record, predicted = bench.records.require("geometry"), bench.records.require("theory")
     if as_json:
-        show_json(dataclasses.asdict(record))
+        show_json({**dataclasses.asdict(record), "theory": dataclasses.asdict(predicted)})
         return
-    first, last = record.interval
+    interval = "no matched tokens" if record.interval is None else "{:,} to {:,} tokens".format(*record.interval)
     show_table(
-        f"leading component of the merged trajectories, {first:,} to {last:,} tokens, window {record.window}",
+        f"leading component of the merged trajectories, {interval}, window {record.window}",
         ["branch", "variance share", "net displacement", "points"],
         [[d.branch, d.variance_share, d.net_displacement, d.points] for d in record.directions],
     )
@@ -34,3 +39,14 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
         ["branch", *record.branches],
         [[name, *line] for name, line in zip(record.branches, record.angles, strict=True)],
     )
+    if record.pairs:
+        show_table(
+            "what merging a pair gained on validation, nats below the mean of its ends",
+            ["first", "second", "cosine", "gain"],
+            [[p.first, p.second, p.cosine, p.gain] for p in record.pairs],
+        )
+    if record.relation is not None:
+        typer.echo(relation_words(record.relation))
+    for sentence in predicted.words:
+        typer.echo(sentence)
+    show_notes(record.notes)

@@ -30,6 +30,7 @@ def plan(
     from trajsoup.study.plan import plan_study, require_room
 
     loaded = load_study(study)
+    plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
     data = load_data(loaded, cache=cache_folder()) if corpus else None
     planned = plan_study(
         loaded,
@@ -63,7 +64,7 @@ def plan(
         ["horizon t", f"{format_tokens(budget.horizon)} ({budget.horizon:,}) tokens per branch"],
         [
             "total T = N t",
-            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches, {budget.setting}",
+            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches",
         ],
         ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
         ["training FLOPs C", f"{cost.train_flops:.4g}"],
@@ -97,7 +98,6 @@ def _as_json(planned: Plan) -> dict[str, Any]:
             }
             for b in planned.branches
         },
-        "setting": budget.setting.value,
         "horizon": budget.horizon,
         "checkpoint_every": planned.positions.checkpoint_every,
         "total_tokens": budget.total_tokens,

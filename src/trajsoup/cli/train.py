@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import show_notes, show_table
+from trajsoup.cli.console import show_json, show_notes, show_table
 from trajsoup.cli.plan import StudyFile
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def train(
     fork_point_only: Annotated[
         bool, typer.Option("--fork-point-only", help="Prepare corpus and fork point; train no branch.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
     from trajsoup.errors import TrainError
@@ -42,11 +44,21 @@ def train(
     with live() as on_progress:
         trained = train_study(loaded, jobs=jobs, branches=[] if fork_point_only else branch, on_progress=on_progress)
     show_notes(trained.plan.notes)
-    show_table(
-        f"branches of {study}",
-        ["branch", "status", "tokens", "checkpoints in"],
-        [[o.branch, o.status.value, o.tokens, str(loaded.output / "branches" / o.branch)] for o in trained.outcomes],
-    )
+    if as_json:
+        branches = {
+            o.branch: {**dataclasses.asdict(o), "folder": str(loaded.output / "branches" / o.branch)}
+            for o in trained.outcomes
+        }
+        show_json({"fork_point": str(trained.fork_point), "branches": branches})
+    else:
+        show_table(
+            f"branches of {study}",
+            ["branch", "status", "tokens", "checkpoints in"],
+            [
+                [o.branch, o.status.value, o.tokens, str(loaded.output / "branches" / o.branch)]
+                for o in trained.outcomes
+            ],
+        )
     if trained.failed:
         reasons = "; ".join(f"{o.branch} {o.status.value}: {o.message}" for o in trained.failed)
         raise TrainError(f"{len(trained.failed)} of {len(trained.outcomes)} branches did not finish. {reasons}")

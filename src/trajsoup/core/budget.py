@@ -44,13 +44,13 @@ class BudgetCost:
     train_flops: float  # C
     checkpoints: int
     checkpoint_bytes: int  # all checkpoints together
-    state_bytes: int  # one rolling full state per branch
+    state_bytes: int  # two full states per branch: a new one is written before the old one is removed
     validation_passes: int
     validation_flops: float | None  # None where the size of the validation set is unknown
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes on disk when every branch is done."""
+        """Bytes on disk at the worst moment."""
         return self.checkpoint_bytes + self.state_bytes
 
 
@@ -74,7 +74,7 @@ def cost_of(
         train_flops=flops_per_token * budget.total_tokens,
         checkpoints=checkpoints,
         checkpoint_bytes=checkpoints * model_bytes,
-        state_bytes=budget.n_branches * state_bytes,
+        state_bytes=2 * budget.n_branches * state_bytes,
         validation_passes=checkpoints,
         validation_flops=None if validation_tokens is None else checkpoints * validation_tokens * flops_per_token / 3,
     )

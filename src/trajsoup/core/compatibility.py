@@ -20,6 +20,7 @@ class Outlook(StrEnum):
     """What to expect of averaging a branch with the baseline."""
 
     GOOD = "averages well"
+    REFERENCE = "reference"  # the others are compared with it
     DOUBTFUL = "doubtful"
     BAD = "leave it out"
 

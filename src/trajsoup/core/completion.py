@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from trajsoup.core.selection import Select
 
@@ -15,16 +14,12 @@ class GeometryFields:
 
     averaging_rule: Select  # applied within a branch before PCA
     averaging_window: int  # checkpoints per merged point
-    interval: tuple[int, int]  # matched tokens
+    interval: tuple[int, int] | None  # matched tokens; None: the branches share none
     points: Mapping[str, int]  # branch -> merged points that entered its fit
     variance_share: Mapping[str, float]  # branch -> carried by the leading component
     interpolation_grid: tuple[float, ...]
     interpolation_horizons: tuple[int, ...]  # tokens
     gain_offsets: tuple[int, ...]  # tokens over which the relative gain was averaged
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return asdict(self) | {"averaging_rule": self.averaging_rule.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +28,3 @@ class ScalingFields:
 
     soups: tuple[tuple[int, int], ...]  # (N, t) of every plotted soup, in order of compute
     fitted_points: Mapping[str, int]  # curve -> points that entered its fit
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return asdict(self)

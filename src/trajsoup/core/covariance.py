@@ -65,13 +65,6 @@ def inverse_variance_weights(variances: ArrayLike) -> Array:
     return raw / np.sum(raw)
 
 
-def row_sum_spread(covariance: ArrayLike) -> float:
-    """How far uniform weights are from optimal: the range of row sums over their mean size; zero means optimal."""
-    sums: Array = np.sum(np.asarray(covariance, np.float64), axis=1)
-    size = float(np.mean(np.abs(sums)))
-    return 0.0 if size == 0 else float(np.max(sums) - np.min(sums)) / size
-
-
 def uniform_is_optimal(covariance: ArrayLike, *, tolerance: float = TOLERANCE) -> bool:
     """Whether 1/m minimises a^T A a on the simplex: exactly when A 1 = lambda 1 (app:uniform-covariance-criterion)."""
     a = np.asarray(covariance, np.float64)

@@ -72,12 +72,14 @@ def displacements(gram: Gram, *, group: str = WHOLE) -> Array:
 
 def cosines(gram: Gram, *, group: str = WHOLE) -> Array:
     """Cosines between displacements from the centre; NaN for a row that does not move."""
-    return _cosines(gram.group(group).inner)
-
-
-def weight_cosines(gram: Gram, *, group: str = WHOLE) -> Array:
-    """Cosines between the weights themselves, not their displacements: near 1 for models that share a fork point."""
-    return _cosines(gram.group(group).raw())
+    inner = gram.group(group).inner
+    square = np.diag(inner)
+    lengths = np.sqrt(np.maximum(square, 0))
+    still = lengths**2 <= NOTHING * max(float(square.max()), 0.0) if len(square) else np.zeros(0, np.bool_)
+    product = np.outer(lengths, lengths)
+    found = np.full(inner.shape, np.nan)
+    np.divide(inner, product, out=found, where=~(still[:, None] | still[None, :]))
+    return np.clip(found, -1, 1)
 
 
 def direction(gram: Gram, rows: Sequence[Row], *, branch: str, group: str = WHOLE) -> Direction:
@@ -162,13 +164,3 @@ def project(gram: Gram, rows: Sequence[Row], *, fit: Sequence[Row] | None = None
         variance_share=(shares[0], shares[1]),
         distance_kept=np.minimum(kept, 1),
     )
-
-
-def _cosines(inner: Array) -> Array:
-    square = np.diag(inner)
-    lengths = np.sqrt(np.maximum(square, 0))
-    still = lengths**2 <= NOTHING * max(float(square.max()), 0.0) if len(square) else np.zeros(0, np.bool_)
-    product = np.outer(lengths, lengths)
-    found = np.full(inner.shape, np.nan)
-    np.divide(inner, product, out=found, where=~(still[:, None] | still[None, :]))
-    return np.clip(found, -1, 1)

@@ -1,7 +1,7 @@
 """A Gram matrix as a record: plain JSON that comes back bit for bit.
 
 The keys of a kept matrix should be content hashes of the checkpoints, so that a renamed folder is still known and a
-checkpoint that changed is not. `renamed` goes between hashes and the names a study uses.
+checkpoint that changed is not. `named` goes from hashes to the names a study uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from trajsoup.core.gram import Gram, Nonfinite, Products
+from trajsoup.core.gram import Gram, Nonfinite, Products, subset
 from trajsoup.errors import GeometryError
 
 FORMAT = "trajsoup-gram-1"
@@ -50,17 +50,16 @@ def gram_from_json(data: Mapping[str, Any]) -> Gram:
         raise GeometryError(f"the Gram record is damaged ({error!r}): delete it, and it is computed anew") from error
 
 
-def renamed(gram: Gram, names: Mapping[str, str]) -> Gram:
-    """Give every checkpoint another key: names for hashes, or hashes for names."""
-    keys = tuple(names[key] for key in gram.keys)
-    if len(set(keys)) != len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise GeometryError(f"two checkpoints have the key {twice}: they are the same checkpoint; leave one out")
+def named(gram: Gram, hashes: Mapping[str, str], *, centre: str | None) -> Gram:
+    """The matrix under the names of a study, given the hash of every name. Two names of one content get equal rows."""
+    found = subset(gram, list(hashes.values()))
     return replace(
-        gram,
-        keys=keys,
-        centre=None if gram.centre is None else names[gram.centre],
-        nonfinite=tuple(replace(bad, key=names[bad.key]) for bad in gram.nonfinite),
+        found,
+        keys=tuple(hashes),
+        centre=centre,
+        nonfinite=tuple(
+            replace(bad, key=name) for name, known in hashes.items() for bad in gram.nonfinite if bad.key == known
+        ),
     )
 
 

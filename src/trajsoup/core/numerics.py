@@ -28,7 +28,7 @@ def rank_correlation(x: Array, y: Array) -> tuple[float, float]:
 
 def t_quantile(probability: float, *, degrees: int) -> float:
     """The quantile of Student's t distribution."""
-    return float(_scipy("stats").t.ppf(probability, degrees))
+    return float(_scipy("special").stdtrit(degrees, probability))
 
 
 def bounded_least_squares(
@@ -45,4 +45,6 @@ def _scipy(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
-        raise TrajsoupError("this analysis needs scipy, which is not installed: pip install scipy") from error
+        raise TrajsoupError(
+            "this analysis needs scipy, which is not installed: pip install 'trajectory-soup[analysis]'"
+        ) from error

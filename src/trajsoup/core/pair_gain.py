@@ -66,6 +66,54 @@ class Relation:
         return np.stack([mean, mean - half, mean + half])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOutlook:
+    """What to expect of merging two branches, before merging them."""
+
+    first: str
+    second: str
+    cosine: float
+    gain: float | None = None  # expected, where gains were measured before
+    low: float | None = None  # band of the line
+    high: float | None = None
+
+
+def rank_pairs(
+    cosines: Mapping[tuple[str, str], float], *, relation: Relation | None = None
+) -> tuple[PairOutlook, ...]:
+    """Order pairs by what merging them promises, best first (sec:direction-gain).
+
+    With a measured line, by its gain at their cosine. Without one, by the cosine: the paper found that the less two
+    directions agree, the more their merge gains. Pairs without a direction are left out.
+    """
+    usable = {pair: cosine for pair, cosine in cosines.items() if math.isfinite(cosine)}
+    if relation is None or relation.slope is None:
+        found = [PairOutlook(first=a, second=b, cosine=cosine) for (a, b), cosine in usable.items()]
+        return tuple(sorted(found, key=lambda pair: (pair.cosine, pair.first, pair.second)))
+    mean, low, high = relation.line(list(usable.values()))
+    found = [
+        PairOutlook(first=a, second=b, cosine=cosine, gain=float(mean[i]), low=float(low[i]), high=float(high[i]))
+        for i, ((a, b), cosine) in enumerate(usable.items())
+    ]
+    return tuple(sorted(found, key=lambda pair: (-(pair.gain or 0.0), pair.first, pair.second)))
+
+
+def relation_words(relation: Relation) -> str:
+    """How gain goes with cosine, in a sentence."""
+    if relation.pearson is None or relation.pearson_p is None or relation.spearman is None:
+        return f"Gain against cosine: {relation.missing}."
+    if relation.pearson_p > 1 - BAND:
+        how = "no relation that these pairs could show"
+    elif relation.pearson < 0:
+        how = "the less two directions agree, the more their merge gains"
+    else:
+        how = "the more two directions agree, the more their merge gains, against the paper"
+    return (
+        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} (p = {relation.pearson_p:.2g}), "
+        f"Spearman {relation.spearman:+.2f}: {how}."
+    )
+
+
 def pair_gain(
     merged: Mapping[int, float],
     *,

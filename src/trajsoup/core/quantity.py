@@ -67,6 +67,14 @@ def parse_share(value: object, *, where: str) -> float:
     return share
 
 
+def parse_whole(value: object, *, where: str, least: int = 0) -> int:
+    """Read a whole number that counts nothing in tokens: a seed, a batch, a number of repeats. No suffixes."""
+    number = parse_number(value, where=where)
+    if number != int(number) or number < least:
+        raise StudyError(f"{where} is {value!r}: use a whole number of {least} or more")
+    return int(number)
+
+
 def parse_number(value: object, *, where: str) -> float:
     """Read a finite number. YAML takes `1e-4` for text, so text that is a number counts as one."""
     try:

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from trajsoup.core.numerics import rank_correlation, t_quantile
 from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
 from trajsoup.errors import ScoreError
 
@@ -168,10 +169,8 @@ def spread_over_seeds(values: Sequence[float], *, level: float = LEVEL) -> Sprea
     mean = float(np.mean(values))
     if len(values) == 1:
         return Spread(mean=mean, count=1, deviation=None, low=None, high=None)
-    from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     deviation = float(np.std(values, ddof=1))
-    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * deviation / len(values) ** 0.5
+    half = t_quantile((1 + level) / 2, degrees=len(values) - 1) * deviation / len(values) ** 0.5
     return Spread(mean=mean, count=len(values), deviation=deviation, low=mean - half, high=mean + half)
 
 
@@ -220,11 +219,4 @@ def ranking_agreement(losses: Sequence[float], accuracies: Sequence[float]) -> f
     pairs = np.array([pair for pair in zip(losses, accuracies, strict=True) if np.isfinite(pair).all()])
     if len(pairs) < 3 or np.ptp(pairs[:, 0]) == 0 or np.ptp(pairs[:, 1]) == 0:
         return None
-    return float(np.corrcoef(_ranks(-pairs[:, 0]), _ranks(pairs[:, 1]))[0, 1])
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1, ties sharing their mean rank."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
+    return rank_correlation(-pairs[:, 0], pairs[:, 1])[0]

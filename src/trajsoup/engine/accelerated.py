@@ -1,10 +1,11 @@
 # pyright: reportCallIssue=false, reportUndefinedVariable=false
-# ruff: noqa: F821 -- `decode`, `store`, ... of the two templates are bound by `_specialised`
+# ruff: noqa: F821 -- `decode`, `store`, ... of the two templates are bound by `specialised`
 """The kernels of kernels.py compiled by numba: one pass over cache-sized chunks, no temporary per input."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,7 @@ def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
 
 @functools.cache
 def _mean_kernel(dtype: str) -> Any:
-    return _specialised(
+    return specialised(
         _mean,
         f"mean_{dtype}",
         decode=DECODE[dtype],
@@ -148,7 +149,7 @@ def _mean_kernel(dtype: str) -> Any:
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
-    return _specialised(
+    return specialised(
         _weighted,
         f"weighted_{dtype}_{out_dtype}",
         decode=DECODE[dtype],
@@ -160,12 +161,12 @@ def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     )
 
 
-def _specialised(template: Any, name: str, **constants: Any) -> Any:
+def specialised(template: Any, name: str, *, compile: Mapping[str, Any] = _COMPILE, **constants: Any) -> Any:
     """Compile `template` with its free names bound. A name of its own lets numba keep the result on disk, which it
     does not do for closures: a second process would compile for a second or two again."""
-    function = type(template)(template.__code__, {**globals(), **constants}, name)
+    function = type(template)(template.__code__, {**template.__globals__, **constants}, name)
     function.__qualname__ = name
-    return njit(**_COMPILE)(function)
+    return njit(**compile)(function)
 
 
 def _mean(bits, shifts, n, steps, factors, divisors, sums, out):

@@ -1,3 +1,5 @@
+# pyright: reportCallIssue=false, reportUndefinedVariable=false
+# ruff: noqa: F821 -- `decode` of the template is bound by `specialised`
 """Products of displacements compiled by numba: decode, subtract and multiply tiles that stay in the cache.
 
 Half of a symmetric product is enough, and at these shapes (tens of rows, thousands of columns) BLAS does not save the
@@ -11,10 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trajsoup.engine.accelerated import DECODE
+from trajsoup.engine.accelerated import DECODE, specialised
 
 TILE = 1024  # columns
 SIDE = 4  # rows of a register block
@@ -46,41 +50,53 @@ def multiplier(members: int, *, fork: int | None, new: Sequence[int] | None) -> 
 
     def multiply(dtype: str, bits: NDArray[Any], starts: NDArray[np.int64], n: int) -> NDArray[np.float64]:
         _kernel(dtype)(bits, starts, n, centre, centre_row, pairs, tile, sums)
-        lower = np.tril(sums[:rows, :rows])
-        whole = lower + np.tril(lower, -1).T
-        return whole if new is None else whole[new]
+        return sums[:rows, :rows].copy() if new is None else sums[new, :rows]
 
     return multiply
 
 
 @functools.cache
 def _kernel(dtype: str) -> Any:
-    decode = DECODE[dtype]
+    return specialised(_products, f"products_{dtype}", compile=_COMPILE, decode=DECODE[dtype])
 
-    @njit(**_COMPILE)
-    def run(bits, starts, n, centre, centre_row, pairs, tile, sums):  # noqa: ANN001, ANN202
-        sums[:] = 0
-        for begin in range(0, n, TILE):
-            length = min(TILE, n - begin)
-            middle = tile[centre_row, :length]
-            source = bits[centre, starts[centre] + begin : starts[centre] + begin + length]
-            for k in range(length):
-                middle[k] = decode(source[k])
-            for m in range(len(starts)):
-                if m != centre_row:
-                    row = tile[m, :length]
-                    source = bits[m, starts[m] + begin : starts[m] + begin + length]
-                    for k in range(length):
-                        row[k] = decode(source[k]) - middle[k]
-            for p in range(len(pairs)):
-                _block(tile, SIDE * pairs[p, 0], SIDE * pairs[p, 1], length, sums)
 
-    return run
+def _products(bits, starts, n, centre, centre_row, pairs, tile, sums):  # noqa: ANN001, ANN202
+    _use_whole_registers()
+    sums[:] = 0
+    for begin in range(0, n, TILE):
+        length = min(TILE, n - begin)
+        middle = tile[centre_row, :length]
+        source = bits[centre, starts[centre] + begin : starts[centre] + begin + length]
+        for k in range(length):
+            middle[k] = decode(source[k])
+        for m in range(len(starts)):
+            if m != centre_row:
+                row = tile[m, :length]
+                source = bits[m, starts[m] + begin : starts[m] + begin + length]
+                for k in range(length):
+                    row[k] = decode(source[k]) - middle[k]
+        for p in range(len(pairs)):
+            _block(tile, SIDE * pairs[p, 0], SIDE * pairs[p, 1], length, sums)
+    for i in range(len(sums)):
+        for j in range(i):
+            sums[j, i] = sums[i, j]
+
+
+@intrinsic
+def _use_whole_registers(context: Any) -> Any:
+    """Ask LLVM for 512-bit vectors where the CPU has them; on its own it takes half of each."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own `add` knows no such pairs
+        return ir.Constant(ir.IntType(8), 0)
+
+    return types.uint8(), generate
 
 
 @njit(**_COMPILE)
 def _block(tile, i, j, length, sums):  # noqa: ANN001, ANN202
     """Sixteen sums at once: eight loads feed sixteen multiplications, so the loads keep up."""
+    _use_whole_registers()
     a0, a1, a2, a3 = tile[i, :length], tile[i + 1, :length], tile[i + 2, :length], tile[i + 3, :length]
     b0, b1, b2, b3 = tile[j, :length], tile[j + 1, :length], tile[j + 2, :length], tile[j + 3, :length]
     zero = np.float32(0)

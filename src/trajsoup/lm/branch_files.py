@@ -1,7 +1,8 @@
 """What a branch leaves on disk: checkpoints of weights alone, one rolling full state, metrics.jsonl.
 
     branches/EXP1/checkpoint-400/        a Hugging Face folder: weights, config, tokenizer
-    branches/EXP1/resume-state-819200/   weights, optimizers and random state of each process at the last checkpoint
+    branches/EXP1/resume-state-819200/   weights, optimizers and random state of each process at a checkpoint, the last
+                                         one or one a few seconds before
     branches/EXP1/metrics.jsonl          step, tokens, train_loss, ... one line each
 
 Folders appear whole or not at all: written beside, synced, renamed. The state of the checkpoint before is removed only

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         if job.threads is not None:
-            torch.set_num_threads(job.threads)
+            torch.set_num_threads(max(job.threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1))
         from trajsoup.lm.train import train_branch
 
         trained = train_branch(job)

@@ -17,6 +17,32 @@ from trajsoup.core.positions import Positions
 from trajsoup.core.recipe import Recipe
 from trajsoup.errors import StudyError
 
+PLACEHOLDERS = {
+    "branch": "Name of the branch.",
+    "output_dir": "Folder for the branch's checkpoints: `checkpoint-<step>`, or any form that `scan` finds.",
+    "fork_point": "Folder of the checkpoint to start from.",
+    "latest_checkpoint": "The branch's newest checkpoint, for `resume_command`; empty where there is none.",
+    "optimizer": "muon or adamw.",
+    "momentum": "Of Muon.",
+    "peak_lr": "Learning rate after the warmup.",
+    "global_batch": "Sequences in one optimizer step.",
+    "seed": "Of the data order.",
+    "schedule": "constant, linear, cosine or wsd.",
+    "decay_to": "Learning rate at the horizon.",
+    "decay_share": "Share of the horizon over which wsd decays.",
+    "weight_decay": "Decoupled weight decay.",
+    "clip": "Largest norm of the gradient.",
+    "beta1": "First beta of AdamW.",
+    "beta2": "Second beta of AdamW.",
+    "sequence_length": "Tokens of one sequence.",
+    "tokens_per_step": "global_batch x sequence_length.",
+    "horizon": "Tokens to train on.",
+    "checkpoint_every": "Tokens between two checkpoints.",
+    "warmup_tokens": "Tokens of the warmup.",
+    "total_steps": "horizon / tokens_per_step.",
+    "checkpoint_steps": "checkpoint_every / tokens_per_step.",
+    "warmup_steps": "warmup_tokens / tokens_per_step, rounded.",
+}  # what a command may ask for; docs/study-file.md is made from it
 _FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -87,6 +87,12 @@ class BranchJob:
         """Tokens of one optimizer step."""
         return self.recipe.global_batch * self.sequence_length
 
+    @property
+    def pass_tokens(self) -> int:
+        """Tokens of one forward and backward pass, of all processes together."""
+        batch = self.recipe.global_batch
+        return min(self.micro_batch or batch, batch) * self.sequence_length
+
     def write(self) -> BranchJob:
         """Write branch.json into the branch's folder; refuse if a different job already has checkpoints there."""
         path, job = self.folder / RECORD, self

@@ -27,6 +27,7 @@ from trajsoup.lm.optimizers import make_optimizers, set_learning_rate
 from trajsoup.lm.sharding import Placed, clip_gradients, place
 
 LOGS_PER_CHECKPOINT = 10
+STATE_SECONDS = 10  # of training that a killed branch may lose besides what follows its last checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ def train_branch(job: BranchJob) -> Trained:
     log_every = job.log_every or max(job.checkpoint_every // job.step_tokens // LOGS_PER_CHECKPOINT, 1)
     started, cpu_started = time.perf_counter(), time.process_time()
     first_tokens, saving = tokens, 0.0
+    state_at = started if tokens else None  # None: there is no state yet
     losses: list[float] = []
     logged_tokens, logged_at = tokens, started
     while tokens < job.horizon:
@@ -112,7 +114,9 @@ def train_branch(job: BranchJob) -> Trained:
                 tokenizer=job.tokenizer,
                 accelerator=accelerator,
             )
-            save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
+            if tokens == job.horizon or _state_is_due(accelerator, last=state_at, now=before):
+                save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
+                state_at = before
             logged_at = time.perf_counter()
             saving += logged_at - before
     if job.report_to:
@@ -126,6 +130,14 @@ def train_branch(job: BranchJob) -> Trained:
     )
 
 
+def _state_is_due(accelerator: Accelerator, *, last: float | None, now: float) -> bool:
+    """A state costs more than a checkpoint. Where checkpoints follow within seconds, training those again costs less.
+
+    When a state is written changes no bit: what is trained again is the same. Processes must agree, so several always write.
+    """
+    return accelerator.num_processes > 1 or last is None or now - last >= STATE_SECONDS
+
+
 def _accelerator(job: BranchJob) -> Accelerator:
     accelerator = Accelerator(
         mixed_precision="bf16" if job.precision is Precision.BF16 else "no",
@@ -133,9 +145,12 @@ def _accelerator(job: BranchJob) -> Accelerator:
         project_dir=job.folder,
     )
     if job.report_to:
-        accelerator.init_trackers(
-            "trajsoup", config=job.recipe.effective(), init_kwargs={"wandb": {"name": job.branch}}
-        )
+        named = {
+            "wandb": {"name": job.branch, "dir": str(job.folder)},
+            "mlflow": {"run_name": job.branch},
+            "trackio": {"name": job.branch},
+        }
+        accelerator.init_trackers("trajsoup", config=job.recipe.effective(), init_kwargs=named)
     return accelerator
 
 

@@ -1,26 +1,32 @@
 """Examine runs before any merge: same model, shared fork point, finite, no copies, how far apart.
 
-Branches -> open and compare signatures -> one Gram pass -> judgements in words
+Branches -> open and compare signatures -> one Gram pass -> judgements in words, and which pairs are worth merging
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
+from trajsoup.core.geometry import alignment
 from trajsoup.core.gram import Gram
+from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
 from trajsoup.core.screening import Verdict, screen
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, ScreenError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
-from trajsoup.store.remote import absolute
+from trajsoup.store.identity import Identities
+from trajsoup.store.remote import Place, absolute
 from trajsoup.study.branches import Branch, Branches
-
-MATRICES = "matrices"
+from trajsoup.study.geometry import directions_of, merged_trajectories
+from trajsoup.study.kept_gram import FILE, MATRICES, groups, kept_gram
+from trajsoup.study.record_files import Records
+from trajsoup.study.workbench import IDENTITIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class Examination:
 
     branches: tuple[Examined, ...]
     reference: str
+    pairs: tuple[PairOutlook, ...] = ()  # most promising first
+    pairs_by: str = ""  # how they were ordered, in words
     notes: tuple[str, ...] = ()
 
     @property
@@ -55,20 +63,36 @@ def pass_bytes(study: Branches) -> int:
     return sum(checkpoint.nbytes for checkpoint in opened.values())
 
 
+def study_folder(inputs: Sequence[Place]) -> Path | None:
+    """The folder of the study that these inputs belong to, if it has been run: its matrix and its gains are reused."""
+    paths = [path for path in inputs if isinstance(path, Path)]
+    if len(paths) != len(inputs) or not paths:
+        return None
+    if len(paths) == 1 and paths[0].suffix in (".yaml", ".yml"):
+        folder = paths[0].parent / f"{paths[0].stem}-soups"
+    else:
+        parents = {path.absolute().parent for path in paths}
+        folder = parents.pop().parent
+        if parents or paths[0].absolute().parent.name != "branches":
+            return None
+    return folder if (folder / IDENTITIES).is_file() else None
+
+
 def examine(
-    study: Branches, *, options: Options | None = None, progress: Callable[[int], None] = lambda nbytes: None
+    study: Branches,
+    *,
+    folder: Path | None = None,
+    options: Options | None = None,
+    progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Examination:
-    """Read every checkpoint once and judge each branch. Damage is reported, not raised."""
+    """Read every checkpoint once and judge each branch. Damage is reported, not raised.
+
+    `folder` is that of a study with these checkpoints: what it has measured is not measured again.
+    """
     checkpoints, problems = _open(study)
     fork = None if study.fork_point is None else absolute(study.fork_point)
     _require_fork_point(fork, problems)
-    matrix = gram(
-        checkpoints,
-        centre=fork,
-        groups=lambda name, shape: (MATRICES,) if len(shape) >= 2 else (),
-        options=options,
-        progress=progress,
-    )
+    matrix = _matrix(checkpoints, fork, folder, options, progress)
     for found in matrix.nonfinite:
         problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
     _require_fork_point(fork, problems)
@@ -77,12 +101,75 @@ def examine(
     verdicts, screen_note = _screen(study)
     reference = "the fork point" if matrix.centre is not None else f"baseline {baseline.name}"
     examined = tuple(
-        _branch(b, baseline, matrix, problems, copies, verdicts.get(b.name), reference) for b in study.branches
+        _branch(b, baseline, matrix, problems, copies, verdicts.get(b.name), reference, single=len(study.branches) == 1)
+        for b in study.branches
     )
-    notes = [*study.notes, *screen_note]
-    if matrix.centre is None:
+    pairs, pairs_by, pair_notes = _pairs(study, examined, matrix, problems, folder)
+    notes = [*study.notes, *screen_note, *pair_notes]
+    if matrix.centre is None and len(study.branches) > 1:
         notes.append("no --fork-point given: whether the runs share one is judged from their distances")
-    return Examination(branches=examined, reference=reference, notes=tuple(notes))
+    return Examination(
+        branches=examined, reference=reference, pairs=pairs, pairs_by=pairs_by, notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def _matrix(
+    checkpoints: dict[str, Checkpoint],
+    fork: str | None,
+    folder: Path | None,
+    options: Options | None,
+    progress: Callable[[int], None],
+) -> Gram:
+    """From the study's record where there is one; on bare run folders, hashing them would cost a second read."""
+    if folder is None:
+        return gram(checkpoints, centre=fork, groups=groups, options=options, progress=progress)
+    identities = Identities(folder / IDENTITIES)
+    hashes = {key: identities.checkpoint(checkpoint) for key, checkpoint in checkpoints.items()}
+    identities.save()
+    return kept_gram(checkpoints, hashes=hashes, centre=fork, path=folder / FILE, options=options, progress=progress)
+
+
+def _pairs(
+    study: Branches,
+    examined: Sequence[Examined],
+    matrix: Gram,
+    problems: Mapping[str, str],
+    folder: Path | None,
+) -> tuple[tuple[PairOutlook, ...], str, tuple[str, ...]]:
+    """Which branches are worth merging with which, before merging: by the cosine of their directions."""
+    fit = {b.name for b in examined if b.outlook is not Outlook.BAD}
+    if len(fit) < 2:
+        return (), "", ()
+    pools = tuple(
+        replace(pool, candidates=tuple(c for c in pool.candidates if c.key not in problems))
+        for pool in study.pools()
+        if pool.branch in fit
+    )
+    _, _, merged, apart = merged_trajectories(pools)
+    directions, still = directions_of(matrix, merged)
+    if len(directions) < 2:
+        return (), "", (*apart, *still)
+    aligned = alignment(matrix, directions)
+    cosines = {
+        (a, b): float(aligned.cosines[i, j])
+        for j, b in enumerate(aligned.branches)
+        for i, a in enumerate(aligned.branches[:j])
+    }
+    relation = _measured(folder)
+    words = (
+        f"by the gain expected from their cosine, on the line measured in this study. {relation_words(relation)}"
+        if relation is not None
+        else "by the cosine of their directions: the less they agree, the more the paper's merges gained (Pearson -0.80 "
+        "over its pairs). No gain has been measured on these runs; score the soup before trusting the order."
+    )
+    return rank_pairs(cosines, relation=relation), words, (*apart, *still)
+
+
+def _measured(folder: Path | None) -> Relation | None:
+    """The study's own line of gain against cosine, if it has one."""
+    record = None if folder is None else Records(folder).read("geometry")
+    relation = None if record is None else record.relation
+    return relation if relation is not None and relation.slope is not None else None
 
 
 def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
@@ -128,9 +215,12 @@ def _branch(
     copies: Mapping[str, str],
     verdict: Verdict | None,
     reference: str,
+    *,
+    single: bool,
 ) -> Examined:
     keys = [absolute(s.path) for s in branch.checkpoints]
     usable = _usable(branch, problems)
+    alone = "one branch: its own checkpoints average, and there is no other to compare with" if single else None
     reasons: list[str] = [problems[key] for key in keys if key in problems]
     reasons += [f"{key} is a copy of {copies[key]}: leave one of them out" for key in keys if key in copies]
     closeness = None
@@ -140,8 +230,10 @@ def _branch(
         closeness = _closeness(usable, _usable(baseline, problems), matrix)
         judgement = judge(closeness, reference=reference)
         if branch is baseline and matrix.centre is None:
-            judgement = Judgement(outlook=Outlook.GOOD, reason="the baseline: the others are compared with it")
-        if judgement.outlook is Outlook.GOOD and (reasons or (verdict is not None and not verdict.admitted)):
+            judgement = Judgement(outlook=Outlook.REFERENCE, reason=alone or "the others are compared with it")
+        if judgement.outlook in (Outlook.GOOD, Outlook.REFERENCE) and (
+            reasons or (verdict is not None and not verdict.admitted)
+        ):
             judgement = Judgement(outlook=Outlook.DOUBTFUL, reason=judgement.reason)
     if verdict is not None and not verdict.admitted:
         reasons.append(f"training loss {verdict.loss_gap:+.1%} against the baseline: the screen would reject it")
@@ -208,5 +300,6 @@ def _screen(study: Branches) -> tuple[dict[str, Verdict], list[str]]:
     try:
         verdicts = screen(study.pools(), baseline=study.baseline, tolerance=study.tolerance)
     except ScreenError as error:
-        return {}, [f"no screen: {error}"]
+        reason = str(error).removesuffix(", or pass --no-screen")  # an option of `merge`, not of this command
+        return {}, [f"training losses could not be screened: {reason}"]
     return {v.branch: v for v in verdicts}, []

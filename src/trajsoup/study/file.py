@@ -2,7 +2,7 @@
 
     study.yaml -> Study -> (plan.py) a plan -> (train.py) branches of checkpoints
 
-`FIELDS` documents every key; docs/study-file.md is made from it. Paths are relative to the file.
+`FIELDS` documents every key; docs/study-file.md is made from it and its like. Paths are relative to the file.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trajsoup.core.budget import Setting
-from trajsoup.core.quantity import parse_number, parse_tokens
+from trajsoup.core.quantity import parse_number, parse_tokens, parse_whole
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.errors import StudyError
 from trajsoup.study.evaluation_section import (
-    EVALUATE_FIELDS,
-    SFT_FIELDS,
-    SWEEP_FIELDS,
     EvaluationPlan,
     FineTuningPlan,
     Sweep,
@@ -28,8 +24,9 @@ from trajsoup.study.evaluation_section import (
     parse_sft,
     parse_sweeps,
 )
-from trajsoup.study.recipe_section import RECIPE_FIELDS, parse_recipe
-from trajsoup.study.trainer_section import BUILTIN_FIELDS, COMMAND_FIELDS, TrainWith, parse_trainer
+from trajsoup.study.pretrain_section import Pretrain, parse_pretrain
+from trajsoup.study.recipe_section import parse_recipe
+from trajsoup.study.trainer_section import TrainWith, parse_trainer
 from trajsoup.study.yaml_file import check_keys, load_yaml
 
 FIELDS = {
@@ -39,7 +36,6 @@ FIELDS = {
     "sequence_length": "Tokens of one training sequence. Default: 128 with `pretrain`, else the model's longest.",
     "horizon": "Tokens each branch trains on after the fork point. Suffixes k, M, B, T. A multiple of checkpoint_every.",
     "checkpoint_every": "Tokens between two checkpoints, the same for every branch whatever its batch.",
-    "setting": "`limited`: the branches share the budget N x horizon; `extended` (default): each runs its full horizon.",
     "baseline": "The recipe that branches perturb; see below. A field left out has the paper's value.",
     "branches": "Name -> the fields of the baseline that this branch changes. `{}` is the baseline itself.",
     "trainer": "`builtin` (default), `builtin: {...}` with settings, or `command: ...` for your own script; see below.",
@@ -51,12 +47,6 @@ FIELDS = {
     "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
     "output": "Folder that gets branches/. Default: the folder of the study file.",
 }
-PRETRAIN_FIELDS = {
-    "model": "deepseek_v3 (default), qwen3_moe or bailing_hybrid, or a mapping `family: ...` with config fields to change.",
-    "tokens": "Tokens to pretrain on. Default 2M.",
-    "seed": "Of the fresh weights. Default 0.",
-    "recipe": "Fields of the baseline recipe to change for the pretraining.",
-}
 CORPUS_FIELDS = {
     "train": "Files or folders of the training documents. Without it the corpus is the builtin one.",
     "validation": "Documents that rank checkpoints. Left out: a share of train, by document.",
@@ -65,23 +55,13 @@ CORPUS_FIELDS = {
     "tokenizer": "Folder of a tokenizer. Left out: the fork point's, or a byte-level BPE trained on the documents.",
     "vocab_size": "Of a tokenizer that is trained here. Default 1024.",
     "text_field": "Of JSONL and Parquet. Default text.",
+    "source_field": "Of JSONL and Parquet: where a document comes from, for losses by source. Default source.",
     "limit_bytes": "Builtin corpus: bytes of library text, all sets together.",
     "task_share": "Builtin corpus: share of generated task documents.",
     "seed": "Builtin corpus: seed of the generated tasks.",
 }
 TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pretrain:
-    """How the fork point is made."""
-
-    family: str = "deepseek_v3"
-    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tokens: int = 2_000_000
-    seed: int = 0
-    recipe: Recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +76,6 @@ class Study:
     sequence_length: int | None
     horizon: int
     checkpoint_every: int
-    setting: Setting
     baseline: Recipe
     recipes: Mapping[str, Recipe]
     trainer: TrainWith
@@ -127,51 +106,30 @@ def load_study(path: Path) -> Study:
         if name not in TRACKERS:
             raise StudyError(f"{where}: report_to names {name!r}: use {', '.join(TRACKERS)}")
     length = data.get("sequence_length")
-    setting = str(data.get("setting", Setting.EXTENDED.value))
-    if setting not in tuple(Setting):
-        raise StudyError(f"{where}: setting is {setting!r}: use limited or extended")
+    max_epochs = parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs")
+    if max_epochs <= 0:
+        raise StudyError(f"{where}: max_epochs is {max_epochs:g}: use a number above 0")
     return Study(
         path=path,
         output=path.parent / str(data.get("output") or "."),
         fork_point=path.parent / str(data["fork_point"]) if data.get("fork_point") is not None else None,
-        pretrain=_pretrain(data["pretrain"] or {}, baseline, f"{where}: pretrain") if "pretrain" in data else None,
+        pretrain=parse_pretrain(data["pretrain"] or {}, where=f"{where}: pretrain") if "pretrain" in data else None,
         corpus=parse_corpus(
             data.get("corpus", "builtin" if trainer.is_builtin else None), path.parent, f"{where}: corpus"
         ),
         sequence_length=None if length is None else parse_tokens(length, where=f"{where}: sequence_length"),
         horizon=parse_tokens(data["horizon"], where=f"{where}: horizon"),
         checkpoint_every=parse_tokens(data["checkpoint_every"], where=f"{where}: checkpoint_every"),
-        setting=Setting(setting),
         baseline=baseline,
         recipes=_branches(data["branches"], baseline, where),
         trainer=trainer,
         report_to=report_to,
-        max_epochs=parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs"),
+        max_epochs=max_epochs,
         evaluation=parse_evaluation(data.get("evaluate") or {}, where=f"{where}: evaluate"),
         sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
         sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
-        seeds=max(int(parse_number(data.get("seeds", 1), where=f"{where}: seeds")), 1),
+        seeds=parse_whole(data.get("seeds", 1), where=f"{where}: seeds", least=1),
     )
-
-
-def reference() -> str:
-    """docs/study-file.md: every field and what it means."""
-    parts = ["# The study file\n", "Made from `trajsoup/study/file.py`; a test keeps the two equal.\n"]
-    sections = {
-        "Top level": FIELDS,
-        "`pretrain`": PRETRAIN_FIELDS,
-        "`corpus`": CORPUS_FIELDS,
-        "`baseline` and each branch": RECIPE_FIELDS,
-        "`trainer: {builtin: {...}}`": BUILTIN_FIELDS,
-        "`trainer: {command: ...}`": COMMAND_FIELDS,
-        "`evaluate`": EVALUATE_FIELDS,
-        "each of `sweeps`": SWEEP_FIELDS,
-        "`sft`": SFT_FIELDS,
-    }
-    for title, fields in sections.items():
-        rows = "".join(f"| `{name}` | {text.replace('|', chr(92) + '|')} |\n" for name, text in fields.items())
-        parts.append(f"## {title}\n\n| field | meaning |\n|---|---|\n{rows}")
-    return "\n".join(parts)
 
 
 def parse_corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
@@ -189,8 +147,10 @@ def parse_corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
             corpus[name] = tuple(base / item for item in _names(value, f"{where}: {name}"))
         elif name == "tokenizer":
             corpus[name] = base / str(value)
-        elif name in ("vocab_size", "limit_bytes", "seed"):
-            corpus[name] = int(parse_tokens(value, where=f"{where}: {name}")) if value else 0
+        elif name in ("vocab_size", "limit_bytes"):
+            corpus[name] = parse_tokens(value, where=f"{where}: {name}")
+        elif name == "seed":
+            corpus[name] = parse_whole(value, where=f"{where}: {name}")
         elif name == "task_share":
             corpus[name] = parse_number(value, where=f"{where}: {name}")
         else:
@@ -210,25 +170,6 @@ def _branches(data: Any, baseline: Recipe, where: str) -> dict[str, Recipe]:
         recipes[str(name)] = parse_recipe(changes or {}, base=baseline, where=f"{where}: branch {name!r}")
     require_distinct(recipes)
     return recipes
-
-
-def _pretrain(data: Any, baseline: Recipe, where: str) -> Pretrain:
-    check_keys(data, tuple(PRETRAIN_FIELDS), where=where)
-    model = data.get("model", "deepseek_v3")
-    changes: dict[str, Any] = {}
-    if isinstance(model, dict):
-        changes = dict(model)
-        model = changes.pop("family", "deepseek_v3")
-    families = ("deepseek_v3", "qwen3_moe", "bailing_hybrid")
-    if model not in families:
-        raise StudyError(f"{where}: model is {model!r}: use {', '.join(families)}")
-    return Pretrain(
-        family=model,
-        changes=changes,
-        tokens=parse_tokens(data.get("tokens", "2M"), where=f"{where}: tokens"),
-        seed=int(parse_number(data.get("seed", 0), where=f"{where}: seed")),
-        recipe=parse_recipe(data.get("recipe") or {}, base=baseline, where=f"{where}: recipe"),
-    )
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:

@@ -5,16 +5,20 @@ config + seed -> fresh weights -> a branch job on the pretraining documents -> i
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import functools
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import StudyError
 from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 from trajsoup.study.file import Study
+from trajsoup.study.pretrain_section import Pretrain
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -46,26 +50,38 @@ def ensure_fork_point(
         sequence_length=sequence_length,
         changes=dict(pretrain.changes),
     )
-    step_tokens = pretrain.recipe.global_batch * sequence_length
-    every = max(round(pretrain.tokens / step_tokens / PIECES), 1) * step_tokens
     shape = {
         "config": config.to_json_string(),
         "seed": pretrain.seed,
         "recipe": pretrain.recipe.effective(),
         "corpus": corpus.pretrain.digest,
-        "tokens": every * PIECES,
+        "tokens": _every(pretrain, sequence_length) * PIECES,
         "sequence_length": sequence_length,
     }
     key = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:20]
     out = cache / f"fork-point-{key}"
     if out.is_dir():
         return out
-    work = cache / f"pretraining-{key}"
+    with _alone(cache / f".fork-point-{key}.lock"):
+        if not out.is_dir():  # another study may have made it meanwhile
+            fresh = functools.partial(new_model, config, seed=pretrain.seed)
+            job = _job(study, pretrain, corpus, fresh=fresh, work=cache / f"pretraining-{key}", length=sequence_length)
+            run(job)
+            (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").rename(out)
+            shutil.rmtree(job.folder, ignore_errors=True)
+    return out
+
+
+def _job(
+    study: Study, pretrain: Pretrain, corpus: Corpus, *, fresh: Callable[[], Any], work: Path, length: int
+) -> BranchJob:
+    """The job that pretrains in `work`, from fresh weights that are made once."""
     if not (work / "fresh").is_dir():
         work.mkdir(parents=True, exist_ok=True)
-        new_model(config, seed=pretrain.seed).save_pretrained(work / ".fresh")
+        fresh().save_pretrained(work / ".fresh")
         (work / ".fresh").rename(work / "fresh")
-    job = BranchJob(
+    every = _every(pretrain, length)
+    return BranchJob(
         branch="fork point",
         folder=work,
         fork_point=work / "fresh",
@@ -74,11 +90,22 @@ def ensure_fork_point(
         recipe=pretrain.recipe,
         horizon=every * PIECES,
         checkpoint_every=every,
-        sequence_length=sequence_length,
+        sequence_length=length,
         micro_batch=study.trainer.micro_batch,
         tokenizer=corpus.tokenizer,
     )
-    run(job)
-    (work / f"checkpoint-{every * PIECES // step_tokens}").rename(out)
-    shutil.rmtree(work, ignore_errors=True)
-    return out
+
+
+def _every(pretrain: Pretrain, length: int) -> int:
+    """Tokens between two states: whole steps, about a fifth of all."""
+    step_tokens = pretrain.recipe.global_batch * length
+    return max(round(pretrain.tokens / step_tokens / PIECES), 1) * step_tokens
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other study makes the same fork point, and keep others waiting."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trajsoup.core.budget import Budget, BudgetCost, cost_of
+from trajsoup.core.budget import Budget, BudgetCost, Setting, cost_of
 from trajsoup.core.flops import ModelCost, model_cost
 from trajsoup.core.positions import Positions, shared_positions
 from trajsoup.core.quantity import format_tokens
@@ -68,7 +68,8 @@ def plan_study(
     _require_micro_batch(study)
     dtype = checkpoint_dtype(config) if study.pretrain is None else "float32"
     model = model_cost(config, sequence_length=length)
-    budget = Budget(setting=study.setting, n_branches=len(study.recipes), horizon=positions.horizon)
+    # every branch is trained to the horizon; the Limited setting is read off the same branches at T / N
+    budget = Budget(setting=Setting.EXTENDED, n_branches=len(study.recipes), horizon=positions.horizon)
     cost = cost_of(
         budget,
         checkpoints_per_branch=positions.count,

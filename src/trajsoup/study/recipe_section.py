@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from trajsoup.core.quantity import parse_number, parse_share, parse_tokens
+from trajsoup.core.quantity import parse_number, parse_share, parse_tokens, parse_whole
 from trajsoup.core.recipe import Optimizer, Recipe, Warmup
 from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.errors import RecipeError, StudyError
@@ -61,10 +61,7 @@ def _value(name: str, value: Any, base: Recipe, where: str) -> Any:
                 raise StudyError(f"{where} is {value!r}: use {' or '.join(Optimizer)}")
             return Optimizer(str(value))
         case "global_batch" | "seed":
-            number = parse_number(value, where=where)
-            if number != int(number):
-                raise StudyError(f"{where} is {value!r}, which is not a whole number: round it")
-            return int(number)
+            return parse_whole(value, where=where, least=0 if name == "seed" else 1)
         case "schedule":
             return _schedule(value, base, where)
         case "warmup":

@@ -35,6 +35,7 @@ KINDS: Mapping[str, type[Any]] = {
     "rows": r.RowsRecord,
     "evaluations": r.EvaluationsRecord,
     "comparisons": r.ComparisonsRecord,
+    "theory": r.TheoryRecord,
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
     "frontier": FrontierRecord,
@@ -45,11 +46,16 @@ KINDS: Mapping[str, type[Any]] = {
 SWEEPS = "sweeps/"
 
 
-class Records:
-    """The records of one study folder."""
+class NotMadeError(Exception):
+    """A record is missing or out of date, and whoever asked wanted only to look."""
 
-    def __init__(self, study: Path) -> None:
+
+class Records:
+    """The records of one study folder. With `look_only`, what would be made raises NotMadeError instead."""
+
+    def __init__(self, study: Path, *, look_only: bool = False) -> None:
         self.folder = study / FOLDER
+        self._look_only = look_only
 
     def path(self, name: str) -> Path:
         """Where a record lies: `plan`, or `sweeps/coefficients`."""
@@ -88,9 +94,17 @@ class Records:
         data = _load(path)
         return data.get("inputs")
 
+    def stands(self, name: str, inputs: Mapping[str, str]) -> bool:
+        """Whether the record exists and was made from these inputs."""
+        if self.inputs(name) == inputs:
+            return True
+        if self._look_only:
+            raise NotMadeError(name)
+        return False
+
     def ensure(self, name: str, inputs: Mapping[str, str], make: Callable[[], Any]) -> bool:
         """Make the record unless the one that exists has these inputs; return whether it was made now."""
-        if self.inputs(name) == inputs:
+        if self.stands(name, inputs):
             return False
         self.write(name, make())
         return True

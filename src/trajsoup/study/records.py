@@ -1,7 +1,7 @@
 """What a study writes down: one immutable, human-readable JSON record per stage, below <study>/records/.
 
     plan -> train -> validation -> screen -> rows -> evaluations -> comparisons -> answer
-                                     \\-> sweeps/<name>, geometry, sft                seeds (over all seeds)
+                                     \\-> sweeps/<name>, theory, geometry, sft        seeds (over all seeds)
                                             \\-> frontier, prediction (scaling_records.py)
 
 Every record names the content it was made from (`inputs`), so a stage whose inputs did not change is skipped, and
@@ -17,6 +17,8 @@ from enum import StrEnum
 from math import inf
 
 from trajsoup.core.budget import Setting
+from trajsoup.core.completion import GeometryFields, ScalingFields
+from trajsoup.core.pair_gain import Relation
 from trajsoup.core.splits import Split
 from trajsoup.study.evaluation_section import SweepKind
 
@@ -319,12 +321,36 @@ class ProjectedPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPair:
+    """What merging the anchors of two branches gained on validation, beside the cosine of their directions."""
+
+    first: str
+    second: str
+    cosine: float
+    gain: float  # nats below the mean of the two ends, averaged over horizons
+    gains: Mapping[str, float]  # tokens -> gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPath:
+    """An interpolation of two anchors at one horizon (fig:interpolation)."""
+
+    first: str
+    second: str
+    tokens: int
+    best_lambda: float
+    gain_over_better_end: float
+    gain_over_mean: float
+    barrier: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeometryRecord:
     """Directions, angles and a plane to draw in (app:geometry)."""
 
     inputs: Mapping[str, str]
     window: int  # checkpoints per merged point
-    interval: tuple[int, int]  # matched tokens
+    interval: tuple[int, int] | None  # matched tokens; None: the branches share none
     directions: tuple[BranchDirection, ...]
     branches: tuple[str, ...]  # order of the matrices
     cosines: tuple[tuple[float | None, ...], ...]
@@ -332,6 +358,68 @@ class GeometryRecord:
     displacements: Mapping[str, float]  # checkpoint key -> distance from the fork point
     plane_variance_share: tuple[float, float]
     plane: tuple[ProjectedPoint, ...]
+    completion: GeometryFields | None = None  # how it was measured: the paper's "Completion fields"
+    compute: ScalingFields | None = None  # what stands behind the compute axis; None: FLOPs are not known
+    pairs: tuple[MeasuredPair, ...] = ()
+    relation: Relation | None = None  # of gain and cosine; None: fewer than two branches
+    paths: tuple[MeasuredPath, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be computed, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountEstimate:
+    """L(N, K) = limit + spread / N at one K, with intervals over documents and over branches."""
+
+    k: int
+    limit: float  # a(K): infinitely many branches
+    spread: Estimate  # b(K), bootstrap over documents
+    spread_over_branches: tuple[float, float] | None  # jackknife; None: fewer than three branches
+    k_eff: float | None  # None: nothing varies within branches, or it cannot be told
+    bias_change: float  # of lower ranks, against the smallest K
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedBest:
+    """The K of least predicted loss for N branches."""
+
+    n_branches: int
+    k: int
+    loss: float
+    measured: bool  # whether soups of so many branches were scored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutRecord:
+    """Predicted against measured losses of soups that the prediction did not see."""
+
+    name: str
+    soups: int
+    root_mean_square: float
+    worst: float
+    mean_error: float  # measured minus predicted
+    gain: float  # what averaging took off the anchors' mean loss, root mean square
+    share_of_gain: float | None  # error over gain: 0 is perfect, 1 no better than expecting no gain
+    r_squared: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TheoryRecord:
+    """The theory at work: variances from losses, what they promise, and how good such promises were (sec:theory)."""
+
+    inputs: Mapping[str, str]
+    split: Split
+    horizon: int
+    branches: tuple[str, ...]
+    counts: tuple[CountEstimate, ...]
+    v_intra: Estimate | None  # at the largest K
+    v_inter: Estimate | None
+    best: tuple[PredictedBest, ...]
+    best_k_falls: bool | None  # whether the predicted best K never rises with N
+    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup
+    worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
+    budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
+    held_out: tuple[HeldOutRecord, ...]
+    words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

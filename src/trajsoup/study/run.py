@@ -25,13 +25,14 @@ from trajsoup.study.fine_tuning import fine_tuning_stage
 from trajsoup.study.frontier import frontier_stage
 from trajsoup.study.geometry import geometry_stage
 from trajsoup.study.prediction import prediction_stage
-from trajsoup.study.record_files import Records
+from trajsoup.study.record_files import NotMadeError, Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage
 from trajsoup.study.scorer import OnScore
 from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
 from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
+from trajsoup.study.theory import theory_stage
 from trajsoup.study.train import OnProgress
 from trajsoup.study.workbench import Workbench
 
@@ -64,9 +65,11 @@ def run_study(
     made: list[str] = []
     jobs, cache = jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
     with _only_one(setup.output):
-        if setup.seeds > 1 and jobs > 1 and executor is None:
+        left = [seed for seed in range(setup.seeds) if not is_finished(with_seed(setup, seed), cache=cache)]
+        if len(left) > 1 and jobs > 1 and executor is None:
             made += run_seeds(
                 setup,
+                left,
                 run=run_one,
                 jobs=jobs,
                 cache=cache,
@@ -76,7 +79,7 @@ def run_study(
                 on_score=on_score,
             )
         else:
-            for seed in range(setup.seeds):
+            for seed in left:
                 one = with_seed(setup, seed)
                 bench = Workbench(one, cache=cache, progress=on_score, corpus=corpus, executor=executor)
                 made += run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
@@ -84,6 +87,17 @@ def run_study(
             made.append("seeds")
     soup = setup.output / SOUP
     return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
+
+
+def is_finished(setup: Setup, *, cache: Path) -> bool:
+    """Whether every record of one seed stands. Makes nothing, and loads nothing but the records' inputs."""
+    bench = Workbench(setup, cache=cache, progress=lambda what, done, total: None)
+    bench.records = Records(setup.output, look_only=True)
+    try:
+        run_one(bench, jobs=1, on_stage=lambda stage, seed: None, on_train=None)
+    except NotMadeError:
+        return False
+    return True
 
 
 def run_sweeps(
@@ -118,6 +132,7 @@ def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgr
         ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
         ("frontier", lambda: frontier_stage(bench, setup.sweeps)),
         ("prediction", lambda: prediction_stage(bench, setup.sweeps)),
+        ("theory", lambda: theory_stage(bench)),
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
         ("answer", lambda: answer_stage(bench)),

@@ -47,6 +47,7 @@ class SeedTask:
 
 def run_seeds(
     setup: Setup,
+    seeds: Sequence[int],
     *,
     run: RunOne,
     jobs: int,
@@ -56,8 +57,8 @@ def run_seeds(
     on_train: OnProgress | None,
     on_score: OnScore,
 ) -> list[str]:
-    """Run every seed of the study, `jobs` processes at work in all; return the names of the records made."""
-    at_once = min(jobs, setup.seeds)
+    """Run these seeds of the study, `jobs` processes at work in all; return the names of the records made."""
+    at_once = min(jobs, len(seeds))
     trained: dict[int, Sequence[Progress]] = {}
 
     def take(kind: str, seed: int, *what: Any) -> None:
@@ -82,7 +83,7 @@ def run_seeds(
                 events=address,
                 run=run,
             )
-            for seed in range(setup.seeds)
+            for seed in seeds
         ]
         return [name for made in executor.map(run_seed, tasks, attempts=1) for name in made]
 

@@ -145,6 +145,8 @@ def rows_stage(bench: Workbench) -> bool:
 
 def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
     setup = bench.setup
+    if setup.study is not None:
+        plan_study(setup.study)  # a study that cannot be planned is refused before its corpus is tokenised
     corpus = bench.corpus
     sizes = {split.value: corpus.split(split).n_tokens for split in Split}
     if setup.study is not None:

@@ -10,7 +10,7 @@ from trajsoup.study.outcomes import METRICS, Status, finished_outcome
 from trajsoup.study.record_files import Records
 from trajsoup.study.setup import Setup, with_seed
 
-CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
+CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "theory", "geometry", "answer")
 OF_SWEEPS = {SweepKind.FRONTIER: "frontier", SweepKind.SCALING: "prediction"}
 
 

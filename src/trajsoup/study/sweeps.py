@@ -67,7 +67,7 @@ def sweeps_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
         }
         for sweep in sweeps
     }
-    missing = [s for s in sweeps if records.inputs(f"sweeps/{s.name}") != inputs[s.name]]
+    missing = [s for s in sweeps if not records.stands(f"sweeps/{s.name}", inputs[s.name])]
     if not missing:
         return []
     chosen = choose_sweeps(bench, missing)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.core.threads import threads_for
 from trajsoup.engine.executor import Executor
 from trajsoup.errors import TrainError
 from trajsoup.study.branch_commands import BranchProcess, builtin_process, command_process
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 20  # a process that is asked to stop may finish what it writes
+LOCK_SECONDS = 10  # the branches of a study that was just killed need a moment to end
 
 
 class Stage(StrEnum):
@@ -79,29 +82,36 @@ def train_study(
     cache = cache or cache_folder()
     cores = len(os.sched_getaffinity(0))
     jobs = jobs or cores
+    wanted = _wanted(study, branches)
+    _require_trackers(study)
+    require_room(plan_study(study))  # what cannot work is refused before the corpus is tokenised
     corpus = corpus or load_data(study, cache=cache)
     plan = _plan(study, corpus)
     require_room(plan)
-    wanted = _wanted(study, branches)
     report = on_progress or (lambda stage, progress: None)
     environment = _isa_environment(cache) if study.trainer.is_builtin or study.pretrain else {}
 
     def pretrain(job: BranchJob) -> None:
-        # One thread: an embedded model is too small to gain from two, and its last bits then depend on no machine.
+        # One thread: then the fork point's last bits depend on no machine.
         process = builtin_process(job, launcher=None, threads=1)
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    threads = max(cores // max(min(jobs, len(wanted)), 1), 1)
+    share = max(cores // max(min(jobs, len(wanted)), 1), 1)
     if study.trainer.is_builtin:
+        cost = plan.model.flops_per_token
         processes = {
-            name: builtin_process(job, launcher=study.trainer.launcher, threads=threads)
+            name: builtin_process(
+                job,
+                launcher=study.trainer.launcher,
+                threads=threads_for(pass_flops=cost * job.pass_tokens, share=share),
+            )
             for name, job in _jobs(plan, corpus, fork_point, wanted).items()
         }
     else:
-        processes = {name: command_process(plan, name, fork_point=fork_point, threads=threads) for name in wanted}
+        processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
     if executor is not None:
         outcomes = _run_on(executor, processes, environment=environment, report=report)
     else:
@@ -125,6 +135,13 @@ def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
         if name not in study.recipes:
             raise TrainError(f"there is no branch {name!r} in {study.path}: it has {', '.join(study.recipes)}")
     return [name for name in study.recipes if branches is None or name in branches]
+
+
+def _require_trackers(study: Study) -> None:
+    """Refuse a tracker that is not installed: accelerate would leave it out without a word."""
+    for name in study.report_to:
+        if importlib.util.find_spec(name) is None:
+            raise TrainError(f"report_to names {name}, which is not installed: pip install {name}, or leave it out")
 
 
 def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[str]) -> dict[str, BranchJob]:
@@ -177,14 +194,13 @@ def _run(
     waiting = [p for p in processes.values() if p.finished is None]
     running: list[tuple[BranchProcess, subprocess.Popen[bytes]]] = []
     outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
-    with contextlib.ExitStack() as locks:
-        for process in waiting:
-            locks.enter_context(_only_one(process))
+    with contextlib.ExitStack() as stack:
+        locks = {process.branch: stack.enter_context(only_one(process)) for process in waiting}
         try:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     process = waiting.pop(0)
-                    running.append((process, start_branch(process, environment)))
+                    running.append((process, start_branch(process, environment, lock=locks[process.branch])))
                 report(stage, [progress_of(p, running=any(p is r for r, _ in running)) for p in processes.values()])
                 for pair in list(running):
                     if pair[1].poll() is not None:
@@ -205,15 +221,17 @@ def _run_on(
     with contextlib.ExitStack() as locks:
         for process in processes.values():
             if process.finished is None:
-                locks.enter_context(_only_one(process))
+                locks.enter_context(only_one(process))
         report(Stage.BRANCHES, [progress_of(p, running=p.finished is None) for p in processes.values()])
         outcomes = run_branches(processes, environment=environment, executor=executor)
         report(Stage.BRANCHES, [progress_of(p, running=False) for p in processes.values()])
         return outcomes
 
 
-def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a branch in a session of its own, its output in its log."""
+def start_branch(
+    process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a branch in a session of its own, its output in its log. It holds the open file `lock` as long as it lives."""
     process.folder.mkdir(parents=True, exist_ok=True)
     (process.folder / "outcome.json").unlink(missing_ok=True)
     full = {
@@ -233,7 +251,13 @@ def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subp
         try:
             # a session of its own, so that an interrupt reaches it from here alone, together with its children
             return subprocess.Popen(
-                process.words, env=full, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                process.words,
+                env=full,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=() if lock is None else (lock,),
             )
         except OSError as error:
             raise TrainError(
@@ -242,28 +266,32 @@ def start_branch(process: BranchProcess, environment: Mapping[str, str]) -> subp
 
 
 def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask them to stop, and insist after a while."""
+    """Ask them to stop, and insist after a while. What they started and left behind ends too."""
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(handle.pid, signal.SIGTERM)
     for handle in handles:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             handle.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(handle.pid, signal.SIGKILL)
-            handle.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(handle.pid, signal.SIGKILL)
+        handle.wait()
 
 
 @contextlib.contextmanager
-def _only_one(process: BranchProcess) -> Iterator[None]:
-    """Hold the branch, so that two trainings never write into one folder."""
+def only_one(process: BranchProcess) -> Iterator[int]:
+    """Hold the branch, so that two trainings never write into one folder. Yields what the branch's process inherits."""
     process.folder.mkdir(parents=True, exist_ok=True)
+    last_try = time.monotonic() + LOCK_SECONDS
     with (process.folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TrainError(
-                f"branch {process.branch!r} is being trained by another process: wait for it, or stop it first"
-            ) from error
-        yield
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= last_try:
+                    raise TrainError(
+                        f"branch {process.branch!r} is being trained by another process: wait for it, or stop it first"
+                    ) from error
+                time.sleep(POLL_SECONDS)
+        yield lock.fileno()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trajsoup.core.quantity import parse_number
+from trajsoup.core.quantity import parse_whole
 from trajsoup.errors import StudyError
 from trajsoup.study.yaml_file import check_keys
 
@@ -69,8 +69,6 @@ def parse_trainer(data: Any, *, where: str) -> TrainWith:
 def _builtin(data: Any, where: str) -> TrainWith:
     check_keys(data, tuple(BUILTIN_FIELDS), where=where)
     micro = data.get("micro_batch")
-    if micro is not None and (parse_number(micro, where=f"{where}: micro_batch") < 1 or int(micro) != micro):
-        raise StudyError(f"{where}: micro_batch is {micro!r}: use a whole number of 1 or more")
     precision, sharding = str(data.get("precision", "fp32")), str(data.get("sharding", "ddp"))
     if precision not in ("fp32", "bf16"):
         raise StudyError(f"{where}: precision is {precision!r}: use fp32 or bf16")
@@ -80,7 +78,7 @@ def _builtin(data: Any, where: str) -> TrainWith:
     if not isinstance(launcher, str | None):
         raise StudyError(f"{where}: launcher is {launcher!r}: write it as one line of text")
     return TrainWith(
-        micro_batch=None if micro is None else int(micro),
+        micro_batch=None if micro is None else parse_whole(micro, where=f"{where}: micro_batch", least=1),
         precision=precision,
         sharding=sharding,
         launcher=launcher,

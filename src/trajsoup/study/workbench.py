@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +28,11 @@ from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.setup import Setup
 
 if TYPE_CHECKING:
+    from trajsoup.core.gram import Gram
     from trajsoup.lm.corpus import Corpus
 
 SCORES = "scores"
+IDENTITIES = f"{SCORES}/identities.json"  # content hashes of the checkpoints
 RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
@@ -101,7 +103,7 @@ class Workbench:
     @functools.cached_property
     def identities(self) -> Identities:
         """Content hashes of the checkpoints."""
-        return Identities(self.setup.output / SCORES / "identities.json", resident=self.options.resident)
+        return Identities(self.setup.output / IDENTITIES, resident=self.options.resident)
 
     @functools.cached_property
     def scorer(self) -> Scorer:
@@ -115,6 +117,22 @@ class Workbench:
             progress=self.progress,
             executor=self.executor,
             options=self.options,
+        )
+
+    def gram(self, keys: Sequence[str], *, centre: str | None) -> Gram:
+        """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
+        from trajsoup.study.kept_gram import FILE, kept_gram
+
+        hashes = {c.key: c.sha256 for branch in self.train.branches for c in branch.checkpoints}
+        if self.train.fork_point is not None:
+            hashes[FORK_POINT] = self.train.fork_point
+        return kept_gram(
+            {key: self.checkpoints[key] for key in keys},
+            hashes=hashes,
+            centre=centre,
+            path=self.setup.output / FILE,
+            options=self.options,
+            executor=self.executor,
         )
 
     def place(self, key: str) -> Path:

@@ -1,0 +1,31 @@
+"""A launcher for tests: `python launch_two.py RENDEZVOUS -m MODULE ARGUMENT...` runs the module in two processes.
+
+As torchrun does, but on the loopback interface alone: the two meet through a file.
+"""
+
+import os
+import sys
+
+RENDEZVOUS, MODULE, ARGUMENTS = sys.argv[1], sys.argv[3], sys.argv[4:]
+
+
+def run(rank, rendezvous, module, arguments):
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_USE_CPU": "true",
+    }  # fmt: skip
+    import importlib
+
+    import torch
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    try:
+        sys.exit(importlib.import_module(module).main(arguments))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    import torch.multiprocessing
+
+    torch.multiprocessing.spawn(run, args=(RENDEZVOUS, MODULE, ARGUMENTS), nprocs=2)
