@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PEER := .venv-mergekit
 LITGPT := .venv-litgpt
 
-.PHONY: demo results test test-all test-slow test-peers lint docs bench soak clean
+.PHONY: demo results test test-all test-slow test-peers lint docs pictures bench soak clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -35,6 +35,9 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/python benchmarks/scale.py --write >/dev/null
+
+pictures: $(VENV)/.dev  ## docs/images from the report of a study: make pictures STUDY=folder
+	$(BIN)/python docs/pictures.py $(STUDY)
 
 bench: $(VENV)/.dev $(PEER)/.done  ## every benchmark, dated in benchmarks/results; needs about 30 GB of disk in benchmarks/.data
 	$(BIN)/python benchmarks/run_all.py --peer $(PEER)/bin/mergekit-yaml

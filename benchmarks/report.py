@@ -25,8 +25,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.report.bowl import Shape  # noqa: E402
 from tests.report.browsing import SWITCHES  # noqa: E402
-from tests.report.sample_study import Shape, write_study  # noqa: E402
+from tests.report.sample_study import write_study  # noqa: E402
 
 from trajsoup.report.export import find_browser  # noqa: E402
 

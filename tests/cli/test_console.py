@@ -1,6 +1,7 @@
 import pytest
 
-from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table, size
+from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
+from trajsoup.core.quantity import format_bytes
 from trajsoup.store.json_text import json_text
 
 
@@ -9,7 +10,7 @@ from trajsoup.store.json_text import json_text
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_500_000, "1.5 MB"), (16e9, "16.0 GB"), (2.5e12, "2.50 TB")],
 )
 def test_sizes_are_for_people(nbytes, text):
-    assert size(nbytes) == text
+    assert format_bytes(nbytes) == text
 
 
 def test_tables_do_not_cut_names_or_read_markup_in_them(capsys):

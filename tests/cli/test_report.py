@@ -1,5 +1,15 @@
 import dataclasses
+import fcntl
 import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 import pytest
 
@@ -83,4 +93,55 @@ def test_status_watch_shows_stages_branches_and_the_answer(tmp_path):
     assert "no answer yet" in half
     whole = printed(dataclasses.replace(SMALL, rejected="EXP3"), tmp_path / "whole")
     assert "rejected" in whole
-    assert "Trajectory Soup changes the test loss by" in whole
+    assert "yes" in whole
+    assert "Does the soup beat the best single merge of the same token budget?" in whole
+    assert "the model to take: whole/soup" in whole
+
+
+def test_status_of_a_folder_shows_the_same_overview_without_a_study_file(study):
+    text = succeeds("status", study).out
+    assert "● plan  ● train" in text
+    assert "admitted" in text
+    assert "name the study file" in refused("status", study, "--json")
+
+
+def test_status_watch_waits_for_a_study_follows_it_and_ends_with_it(tmp_path):
+    """On a real terminal: a pty of 100 columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    folder = tmp_path / "study"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trajsoup", "status", str(folder), "--watch"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "TERM": "xterm-256color"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    try:
+        seen = read_until(master, "waiting for")
+        write_study(folder, dataclasses.replace(SMALL, until="plan", done=0.5))
+        seen = read_until(master, "50%")
+        assert "300B tokens" in seen
+        write_study(folder, SMALL)
+        read_until(master, "the model to take: study/soup")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def read_until(terminal, text):
+    """What the terminal shows until `text` appears, control sequences left out."""
+    seen = ""
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], 120)
+        assert ready, f"nothing more came, and {text!r} did not appear in {seen!r}"
+        try:
+            seen += os.read(terminal, 1 << 16).decode("utf-8", "replace")
+        except OSError:  # the other side is gone
+            pytest.fail(f"it ended, and {text!r} did not appear in {seen!r}")
+        seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    return seen

@@ -6,8 +6,9 @@ import contextlib
 
 import pytest
 
+from tests.report.bowl import Shape
 from tests.report.browsing import NO_BROWSER, SWITCHES, Visit
-from tests.report.sample_study import Shape, write_study
+from tests.report.sample_study import write_study
 from trajsoup.report.export import find_browser
 from trajsoup.report.page import render_page
 from trajsoup.report.reading import read_contents
@@ -40,7 +41,9 @@ def chromium():
     found = find_browser()
     if found is None:
         pytest.skip(NO_BROWSER)
-    playwright = pytest.importorskip("playwright.sync_api")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason=f"no playwright (pip install playwright) or {NO_BROWSER}"
+    )
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=found, args=list(SWITCHES))
         yield browser

@@ -16,7 +16,16 @@ from trajsoup.report.sections import sections
 
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-HOSTILE = ("<script>alert(1)</script>", 'a"><img src=x onerror=alert(1)>', "</script><b>%{x}", "{{7*7}}'&amp;")
+HOSTILE = (
+    "<script>alert(1)</script>",
+    'a"><img src=x onerror=alert(1)>',
+    "</script><b>%{x}",
+    "{{7*7}}'&amp;",
+    "two\nlines",
+    "=cmd|' /C calc'!A0",
+    "\u202eright to left \u2603",
+    "long" * 45,
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,49 @@ def test_tables_sort_by_number_both_ways(seen):
     assert seen.locator("#table-loss th[aria-sort=descending]").count() == 1
 
 
+def test_tables_sort_and_soups_open_from_the_keyboard(seen):
+    button = seen.locator("#table-accuracy thead button").last
+    button.focus()
+    seen.keyboard.press("Enter")
+    assert seen.locator("#table-accuracy th[aria-sort=ascending]").count() == 1
+    soup = seen.locator("#table-accuracy tbody button").first
+    soup.focus()
+    seen.keyboard.press("Enter")
+    assert seen.locator("#detail").is_visible()
+    seen.keyboard.press("Escape")
+    assert soup.evaluate("element => element === document.activeElement")  # back where one was
+
+
+def test_every_figure_says_in_words_what_it_shows(seen):
+    labels = seen.locator(".plot").evaluate_all("all => all.map(e => [e.getAttribute('role'), e.ariaLabel])")
+    captions = seen.locator(".figures figcaption").all_inner_texts()
+    assert all(role == "img" for role, _ in labels)
+    assert all(caption in label for (_, label), caption in zip(labels, captions, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_on_its_ground(visit, short_page, scheme):
+    page = visit(short_page, viewport=WIDE, color_scheme=scheme)
+    style = "getComputedStyle(document.documentElement).getPropertyValue"
+    grounds = [page.evaluate(f"{style}('--{name}')") for name in ("card", "ground")]
+    for name in ("ink", "soft", "accent", "good", "bad", "warn"):
+        colour = page.evaluate(f"{style}('--{name}')")
+        for ground in grounds:
+            assert contrast(colour, ground) >= 4.5, (name, colour, ground)  # WCAG AA
+
+
+def contrast(one, other):
+    """The contrast ratio of two colours written as #rrggbb."""
+
+    def luminance(colour):
+        parts = [int(colour.strip()[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
 def background(page):
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
@@ -150,6 +202,7 @@ def test_on_paper_the_page_is_light_and_has_no_buttons(visit, short_page):
     assert not seen.locator("#theme").is_visible()
     assert not seen.locator("header").is_visible()
     assert len(seen.pdf()) > 20_000
+    assert seen.locator("details:not([open])").count() == 0  # paper cannot unfold
     seen.evaluate("dispatchEvent(new Event('afterprint'))")
     seen.emulate_media(media="screen")
     seen.wait_for_selector("html[data-drawn=all]", state="attached")
@@ -181,23 +234,25 @@ def test_rejected_and_failed_branches_say_why(visit, tmp_path):
     assert "EXP5 failed. the process of EXP5 ended with code 1" in seen.locator(".problem").inner_text()
     rows = {row.split()[0]: row for row in seen.locator("#table-branches tbody tr").all_inner_texts()}
     assert "rejected" in rows["EXP4"]
-    assert "above the tolerance 1.00%" in rows["EXP4"]
+    assert "above the tolerance 5.00%" in rows["EXP4"]
     assert "failed" in rows["EXP5"]
     assert "Rejected: EXP4" in seen.locator("#card-screen figcaption").inner_text()
 
 
-def test_hostile_names_are_shown_as_text(visit, tmp_path):
-    shape = dataclasses.replace(SMALL, branches=HOSTILE, title="<script>alert('title')</script>")
+@pytest.mark.parametrize("hostile", [HOSTILE[:4], HOSTILE[4:]], ids=["markup", "other"])
+def test_hostile_names_are_shown_as_text(visit, tmp_path, hostile):
+    shape = dataclasses.replace(SMALL, branches=hostile, title="<script>alert('title')</script>")
     seen = visit(as_file(tmp_path, shape), viewport=WIDE)
     assert seen.title() == "<script>alert('title')</script> · Trajectory Soup"
-    names = [cell.strip() for cell in seen.locator("#table-branches tbody th").all_inner_texts()]
-    assert names == [" ".join(name.split()) for name in HOSTILE]
+    names = [cell.strip() for cell in seen.locator("#table-branches tbody th").all_text_contents()]
+    assert names == list(hostile)
     assert seen.locator("main img, main script, dialog script").count() == 0
     legend = seen.locator("#figure-training .legendtext").all_text_contents()
-    assert [text.replace("\u200b", "") for text in legend] == list(HOSTILE)
-    hover = click_mark(seen, "saturation")
-    assert HOSTILE[0] in hover
+    assert [text.replace("\u200b", "") for text in legend] == [name.replace("\n", " ") for name in hostile]
+    assert overflow(seen) <= 0
+    hover = click_mark(seen, "saturation").replace("\u200b", "")
+    assert any(name.replace("\n", " ") in hover for name in hostile)
     seen.keyboard.press("Escape")
     seen.locator("#table-loss tr[data-soup='trajectory-soup/extended'] button").click()
-    assert HOSTILE[1] in seen.locator("#detail").inner_text()
+    assert hostile[1].replace("\n", " ") in seen.locator("#detail").inner_text()
     assert seen.locator("dialog img").count() == 0

@@ -40,7 +40,7 @@ def test_the_leader_is_the_one_that_ends_first_and_is_compared_with_the_best_raw
         panel(curve("Soup", 2.0, 1.8), curve("Merge", 1.9, 1.9), curve("EXP1", 2.1, 1.95, raw=True))
     )
     assert text.startswith("Soup leads at 1 of 2 horizons and ends at 1.8000 (validation).")
-    assert "better than the best raw checkpoint, 1.9500, by 0.1500 nats" in text
+    assert "0.1500 nats better than the best raw checkpoint, 1.9500" in text
 
 
 def test_a_soup_that_is_worse_than_raw_is_said_to_be_worse():
@@ -58,31 +58,34 @@ def test_an_ablation_says_whether_anything_beats_the_default():
     def study(*variants):
         return c.Ablation(name="x", title="X", rank_by=RankBy.LOSS, split="test", default="equal", variants=variants)
 
-    equal = c.Variant(soup=None, label="equal", value=2.0)
+    equal = c.Variant(soup="equal", label="equal", value=2.0)
     worse = c.Variant(soup=None, label="rank", value=2.1, difference=0.1, low=0.05, high=0.15)
     nominal = c.Variant(soup=None, label="rsqrt", value=1.99, difference=-0.01, low=-0.03, high=0.01)
     sure = c.Variant(soup=None, label="rsqrt", value=1.9, difference=-0.1, low=-0.12, high=-0.08)
-    assert "Nothing beats the default, equal." in captions.ablation(study(equal, worse))
+    assert "Nothing beats equal." in captions.ablation(study(equal, worse))
+    same = c.Variant(soup=None, label="rank", value=2.0)
+    assert captions.ablation(study(equal, same)) == "All 2 variants score the same on test: 2.0000."
     assert "no interval excludes a tie" in captions.ablation(study(equal, worse, nominal))
     assert "beyond noise: rsqrt" in captions.ablation(study(equal, worse, sure))
 
 
 def test_the_prediction_caption_says_on_which_side_the_model_errs():
     def sweep(error):
-        cells = tuple(c.SurfaceCell(n_branches=3, k=k, value=2.0 + error, predicted=2.0, name="x") for k in (1, 2))
-        return c.Surface(rank_by=RankBy.LOSS, split="validation", cells=cells)
+        found = c.Prediction(soups=(), mean_error=error, worst_error=error, best_k=((3, 2, 1),))
+        return c.Surface(rank_by=RankBy.LOSS, split="validation", cells=(), prediction=found)
 
     assert "promises too much" in captions.predicted(sweep(0.01))
     assert "promises too little" in captions.predicted(sweep(-0.01))
+    assert "Best K for N = 3: predicted 2, measured 1." in captions.predicted(sweep(0.01))
 
 
 def test_direction_and_gain_are_not_related_without_evidence():
     pairs = tuple(c.PairPoint(first="a", second="b", cosine=x, gain=0.1) for x in (0.1, 0.2, 0.3))
-    related = c.Geometry(pairs=pairs, slope=-1.0, intercept=0.0, pearson=-0.9, pearson_p=0.01)
-    assert "weaker alignment goes with larger gains" in captions.direction_gain(related)
+    related = c.Geometry(pairs=pairs, pearson=-0.9, pearson_p=0.01)
+    assert "Weaker alignment goes with larger gains" in captions.direction_gain(related)
     unsure = dataclasses.replace(related, pearson_p=0.4)
     assert "not distinguishable from no relation" in captions.direction_gain(unsure)
-    assert "too few" in captions.direction_gain(c.Geometry(missing="1 pairs are too few"))
+    assert "too few" in captions.direction_gain(c.Geometry(pairs=pairs[:2], missing="2 pairs are too few"))
 
 
 @pytest.mark.parametrize(

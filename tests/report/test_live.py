@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.bowl import Bowl
 from tests.report.conftest import SMALL
-from tests.report.sample_study import Bowl, write_metrics, write_study
+from tests.report.sample_study import write_metrics, write_study
 
 START_SECONDS = 60
 

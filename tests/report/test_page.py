@@ -3,8 +3,12 @@ import html.parser
 import json
 import re
 
+from tests.report.conftest import SMALL
+from tests.report.sample_study import write_study
 from trajsoup.report import contents as c
 from trajsoup.report.page import page_parts, render_page, script_json
+from trajsoup.report.reading import read_contents
+from trajsoup.report.sections import sections
 
 LIMIT_BYTES = 8_000_000
 
@@ -61,7 +65,7 @@ def test_the_page_shows_the_answer_first_and_the_sections_in_order(contents):
     ]
     answer = body[: body.index('id="results"')]
     assert "strong evidence" in answer
-    assert "soups/trajectory-soup-extended" in answer
+    assert f"{contents.folder}/soup" in answer
     assert "trajsoup merge" in answer
 
 
@@ -104,3 +108,13 @@ def test_an_empty_study_has_a_page():
     body = page_parts(c.Contents(study="s", folder="s")).body
     assert "This study has no soup to compare" in body
     assert "No branch is known yet." in body
+
+
+def test_runs_that_exist_have_a_page_with_everything_that_is_known_of_them(tmp_path):
+    found = read_contents(write_study(tmp_path, dataclasses.replace(SMALL, foreign=True)))
+    body = page_parts(found).body
+    assert "of the foreign runs, not known" in body
+    assert "training of all branches (tokens)" in page_parts(found).json()  # no FLOPs, so the axis is in tokens
+    names = {f.name for section in sections(found) for f in section.figures}
+    assert "frontier-loss" in names
+    assert "training" not in names  # nothing was logged

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.bowl import Bowl
 from tests.report.conftest import SMALL
-from tests.report.sample_study import Bowl, write_study
+from tests.report.sample_study import CHECKPOINT_BYTES, write_study
+from trajsoup.core.scores import ValidationScores
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
+from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
 from trajsoup.report.sections import sections
 from trajsoup.study import records as r
+from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.record_files import Records
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -33,28 +37,32 @@ def test_the_answer_is_that_of_the_record(study, contents):
 
 
 def test_the_exact_merge_names_every_ingredient_with_its_weight(study, contents):
-    (row,) = [row for row in Records(study).read("rows").rows if row.name == contents.answer.soup]
+    (row,) = [row for row in Records(study).read("rows").rows if row.name == contents.answer.shipped]
     for key, weight in row.weights.items():
         assert f"{key}={weight!r}" in contents.answer.command
-    assert contents.answer.command.endswith("--output soups/trajectory-soup-extended")
+    assert contents.answer.command.endswith("--output soup")
+
+
+def test_the_soup_to_take_is_the_best_on_validation_and_not_the_one_of_the_headline(study, contents):
+    rows = {row.name: row for row in Records(study).read("rows").rows}
+    limited, extended = rows["trajectory-soup/limited"], rows["trajectory-soup/extended"]
+    assert extended.validation_loss < limited.validation_loss
+    assert (contents.answer.soup, contents.answer.shipped) == (limited.name, extended.name)
 
 
 def test_a_point_of_a_sweep_has_the_row_of_w_that_gives_its_loss(contents):
     bowl = Bowl(SMALL)
-    for name in ("scaling/EXP1+EXP3/4", "coefficients/rsqrt", "selections/global", "selections/all"):
-        soup = contents.soups[name]
+    swept = {name: soup for name, soup in contents.soups.items() if name.partition("/")[0] in tuple(SweepKind)}
+    assert {name.partition("/")[0] for name in swept} == set(SweepKind)
+    for name, soup in swept.items():
         weights = {i.checkpoint: i.weight for i in soup.ingredients}
-        assert weights, name
-        assert bowl.loss(weights) == pytest.approx(soup.scores["validation loss"], abs=1e-12), name
-
-
-def test_a_row_that_the_record_does_not_explain_has_no_weights(contents):
-    assert contents.soups["interpolation/EXP1+EXP2/0.5"].ingredients == ()
+        expected = bowl.scores(ValidationScores, weights, seed=1).losses.loss()
+        assert soup.scores["validation loss"] == pytest.approx(expected, abs=1e-12), name
 
 
 def test_selected_checkpoints_are_the_ingredients_of_the_best_soup(contents):
     marked = {p.name for curve in contents.panels[0].curves if curve.raw for p in curve.points if p.selected}
-    assert marked == {i.checkpoint for i in contents.soups[contents.answer.soup].ingredients}
+    assert marked == {i.checkpoint for i in contents.soups[contents.answer.shipped].ingredients}
 
 
 def test_what_is_drawn_beside_raw_checkpoints_was_scored_on_the_same_split(contents):
@@ -64,17 +72,22 @@ def test_what_is_drawn_beside_raw_checkpoints_was_scored_on_the_same_split(conte
 
 
 def test_three_branches_are_predicted_from_anchors_and_pairs_alone(contents):
-    predicted = {(cell.n_branches, cell.k): cell.predicted for cell in contents.surface.cells}
-    assert predicted[1, 2] is None
-    assert predicted[2, 2] is None
-    (cell,) = [cell for cell in contents.surface.cells if (cell.n_branches, cell.k) == (3, 2)]
-    assert cell.predicted == pytest.approx(cell.value, abs=1e-12)  # a quadratic bowl: the theory is exact
+    soups = contents.surface.prediction.soups
+    assert {soup.n_branches for soup in soups} == {3}
+    for soup in soups:
+        assert soup.predicted == pytest.approx(soup.measured, abs=1e-9)  # a quadratic bowl: the theory is exact
+        assert soup.measured == contents.soups[soup.name].scores["validation loss"]
 
 
-def test_the_gain_of_a_pair_is_the_mean_of_its_ends_minus_its_middle(contents):
+def test_the_gain_of_a_pair_is_the_mean_of_its_anchors_minus_their_merge_at_every_k(contents):
     (pair,) = [p for p in contents.geometry.pairs if (p.first, p.second) == ("EXP1", "EXP2")]
-    loss = {x: contents.soups[f"interpolation/EXP1+EXP2/{x}"].scores["validation loss"] for x in (0.0, 0.5, 1.0)}
-    assert pair.gain == pytest.approx((loss[0.0] + loss[1.0]) / 2 - loss[0.5])
+    ks = sorted({cell.k for cell in contents.surface.cells})
+
+    def loss(names, k):
+        return contents.soups[f"scaling/{names}/K={k}"].scores["validation loss"]
+
+    gains = [(loss("EXP1", k) + loss("EXP2", k)) / 2 - loss("EXP1+EXP2", k) for k in ks]
+    assert pair.gain == pytest.approx(sum(gains) / len(gains))
 
 
 def test_a_running_study_shows_its_branches_and_nothing_else(tmp_path):
@@ -112,22 +125,34 @@ def test_metrics_outside_the_study_are_not_read(tmp_path):
     assert found.branches[2].losses
 
 
-def test_differences_inside_noise_are_marked_where_the_pair_was_compared(tmp_path):
+def test_every_cell_that_a_paired_interval_cannot_tell_from_the_best_is_marked(tmp_path):
     study = write_study(tmp_path, SMALL)
     records = Records(study)
     known = records.read("comparisons")
-    close = dataclasses.replace(
-        next(
-            x
-            for x in known.comparisons
-            if (x.model, x.reference) == ("trajectory-soup/extended", "model-soup/extended")
-        ),
-        within_noise=True,
+    overall = r.ColumnTies(
+        column=None, signal=r.Signal.LOSS, best="trajectory-soup/extended", tied=("model-soup/extended", "raw-best")
     )
-    records.write("comparisons", dataclasses.replace(known, comparisons=(close,)))
+    web = r.ColumnTies(column="web", signal=r.Signal.LOSS, best="trajectory-soup/extended", tied=("single-merge",))
+    records.write("comparisons", dataclasses.replace(known, ties=(overall, web)))
     table = next(t for t in read_contents(study).tables if t.name == "loss")
-    marked = [row.soup for row in table.rows if any(row.in_noise)]
-    assert marked == ["model-soup/extended"]
+    marked = {row.soup: [table.columns[i] for i, tied in enumerate(row.in_noise) if tied] for row in table.rows}
+    assert {name: columns for name, columns in marked.items() if columns} == {
+        "model-soup/extended": ["Overall"],
+        "raw-best": ["Overall"],
+        "single-merge": ["web"],
+    }
+
+
+def test_what_a_model_costs_includes_storage_and_what_a_merge_reads_and_writes(contents):
+    costs = dict(contents.costs)
+    soup = costs["Trajectory Soup"]
+    kept = len(SMALL.branches) * SMALL.checkpoints
+    assert soup.checkpoints == kept
+    assert soup.checkpoint_bytes == kept * CHECKPOINT_BYTES
+    assert soup.merge_write_bytes == CHECKPOINT_BYTES
+    assert costs["Raw"].merge_read_bytes == 0
+    (table,) = [t for s in sections(contents) for t in s.more if t.name == "cost"]
+    assert "576.0 GB" in [cell.text for row in table.rows for cell in row.cells]
 
 
 def test_the_example_of_a_real_run_gives_every_section(tmp_path):
@@ -137,17 +162,17 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
     assert found.answer is not None
     assert found.answer.loss.matched.startswith("budget")
     names = {f.name for s in sections(found) for f in s.figures}
-    assert {"frontier", "surface", "merge-size", "cosines", "plane", "screen", "training", "saturation"} <= names
+    assert {"frontier-loss", "surface", "merge-size", "cosines", "plane", "screen", "training", "saturation"} <= names
     assert {"ablation-coefficients", "ablation-selections", "ablation-allocation", "ablation-sampling"} <= names
     for ablation in found.ablations:
         assert ablation.default is not None, ablation.name
         assert any(v.low is not None for v in ablation.variants if v.label != ablation.default), ablation.name
 
 
-def test_several_seeds_give_a_table_and_their_words(tmp_path):
+def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_confirm(tmp_path):
     study = write_study(tmp_path, SMALL)
     spread = r.SeedSpread(
-        name="soup-extended",
+        name=read_contents(study).answer.loss.name,
         signal=r.Signal.LOSS,
         values={"0": -0.02, "1": -0.01},
         mean=-0.015,
@@ -162,14 +187,17 @@ def test_several_seeds_give_a_table_and_their_words(tmp_path):
     assert read_contents(study).seeds == ()
     Records(study).write("seeds", record)
     found = read_contents(study)
-    assert found.answer.words[-1] == "Two seeds agree."
+    assert read_contents(study).answer.over_seeds.better == 2
+    assert found.answer.loss.evidence is Evidence.STRONG
+    assert found.answer.evidence is Evidence.WITHIN_NOISE
     assert found.answer.seeds == ("0", "1")
-    (table,) = [t for t in sections(found)[0].more if t.name == "seeds"]
+    (table,) = [t for t in sections(found)[0].numbers if t.name == "seeds"]
     assert [cell.text for cell in table.rows[0].cells] == [
         "soup against single",
-        "−0.0200 nats",
-        "−0.0100 nats",
-        "−0.0150 nats",
-        "−0.0800 nats",
-        "+0.0500 nats",
+        "loss, nats",
+        "−0.0200",
+        "−0.0100",
+        "−0.0150",
+        "−0.0800",
+        "+0.0500",
     ]

@@ -39,11 +39,19 @@ def test_a_difference_inside_noise_is_marked_beside_the_best():
 
 
 def test_a_missing_score_is_a_dash_and_never_the_best():
-    rows = (ScoreRow(soup="a", label="a", values=(None, None)), ScoreRow(soup="b", label="b", values=(1.9, 1.5)))
-    first, second = score_table(losses(*rows)).rows
+    missing = ScoreRow(soup="a", label="a", values=(None, None))
+    rows = (missing, ScoreRow(soup="b", label="b", values=(1.9, 1.5)), ScoreRow(soup="c", label="c", values=(2.0, 1.6)))
+    first, second, _ = score_table(losses(*rows)).rows
     assert [cell.text for cell in first.cells] == ["a", "–", "–"]
     assert not any(cell.best for cell in first.cells)
     assert all(cell.best for cell in second.cells[1:])
+
+
+def test_a_column_in_which_all_are_equal_has_no_best():
+    rows = (ScoreRow(soup="a", label="a", values=(2.0, 1.5)), ScoreRow(soup="b", label="b", values=(2.0, 1.6)))
+    made = score_table(losses(*rows)).rows
+    assert [[cell.best for cell in row.cells] for row in made] == [[False, False, True], [False, False, False]]
+    assert [[cell.share for cell in row.cells[1:]] for row in made] == [[None, 1.0], [None, 0.0]]
 
 
 def test_csv_holds_exact_values_and_no_formula():
@@ -57,7 +65,7 @@ def test_csv_holds_exact_values_and_no_formula():
 def test_names_cannot_break_a_markdown_table_or_become_html():
     rows = (ScoreRow(soup="a", label="<img src=x> | [y](z)\n`q`", values=(2.0, 1.0)),)
     line = markdown(score_table(losses(*rows))).splitlines()[4]
-    assert line == "| &lt;img src=x&gt; \\| \\[y](z) \\`q\\` | **2.0000** | **1.0000** |"
+    assert line == "| &lt;img src=x&gt; \\| \\[y](z) \\`q\\` | 2.0000 | 1.0000 |"
 
 
 def test_what_differs_from_the_baseline_is_bold_and_what_does_not_is_said_once():

@@ -62,15 +62,6 @@ def progress_bar(label: str, total_bytes: int) -> Iterator[Callable[[int], None]
         yield lambda nbytes: bar.update(task, advance=nbytes)
 
 
-def size(nbytes: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.2f} TB"
-
-
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table, size
+from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 from trajsoup.core.coefficients import Coefficients
 from trajsoup.core.pool import RankBy
-from trajsoup.core.quantity import parse_bytes, parse_tokens
+from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import Select
 from trajsoup.core.soup import Strategy
 from trajsoup.errors import StudyError
@@ -157,7 +157,7 @@ def merge(
         show_json({"output": output, **provenance.record()})
         return
     _show_row(plan)
-    typer.echo(f"soup written to {output} ({size(plan.layout.nbytes)}); check it: trajsoup verify {output}")
+    typer.echo(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
 
 
 def _plan(
@@ -244,12 +244,12 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     _show_screen(plan)
     show_notes(plan.notes)
     _show_row(plan)
-    typer.echo(f"reads   {size(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
+    typer.echo(f"reads   {format_bytes(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
     typer.echo(
-        f"writes  {size(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
+        f"writes  {format_bytes(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
     )
-    typer.echo(f"memory  about {size(BUFFER_BYTES)} of buffers, whatever the size of the model")
-    typer.echo(f"time    about {seconds:,.1f} s to read at {size(rate)}/s (a sample); writing comes on top")
+    typer.echo(f"memory  about {format_bytes(BUFFER_BYTES)} of buffers, whatever the size of the model")
+    typer.echo(f"time    about {seconds:,.1f} s to read at {format_bytes(rate)}/s (a sample); writing comes on top")
     typer.echo("nothing was written (--dry-run)")
 
 

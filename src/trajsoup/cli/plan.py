@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes, show_table, size
+from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
     from trajsoup.study.plan import Plan
@@ -69,9 +70,12 @@ def plan(
         ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
         ["training FLOPs C", f"{cost.train_flops:.4g}"],
         ["checkpoints", f"{planned.positions.count} per branch, {cost.checkpoints} in all"],
-        ["disk", f"{size(cost.checkpoint_bytes)} checkpoints + {size(cost.state_bytes)} states to resume"],
+        [
+            "disk",
+            f"{format_bytes(cost.checkpoint_bytes)} checkpoints + {format_bytes(cost.state_bytes)} states to resume",
+        ],
         *_retention(planned),
-        ["free", size(planned.free_bytes)],
+        ["free", format_bytes(planned.free_bytes)],
         ["validation passes", f"{cost.validation_passes}"],
     ]
     if cost.validation_flops is not None:
@@ -92,9 +96,9 @@ def _retention(planned: Plan) -> list[list[Any]]:
         return []
     each = planned.cost.checkpoint_bytes // planned.cost.checkpoints
     return [
-        ["peak without retention", f"{size(peak.without_policy * each)}, {peak.without_policy} checkpoints"],
-        ["peak with retention", f"{size(peak.with_policy * each)}, {peak.with_policy} checkpoints"],
-        ["left afterwards", f"about {size(peak.afterwards * each)}, {peak.afterwards} checkpoints"],
+        ["peak without retention", f"{format_bytes(peak.without_policy * each)}, {peak.without_policy} checkpoints"],
+        ["peak with retention", f"{format_bytes(peak.with_policy * each)}, {peak.with_policy} checkpoints"],
+        ["left afterwards", f"about {format_bytes(peak.afterwards * each)}, {peak.afterwards} checkpoints"],
     ]
 
 

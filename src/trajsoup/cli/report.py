@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_notes, size
+from trajsoup.cli.console import show_notes
+from trajsoup.core.quantity import format_bytes
 
 StudyPlace = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
@@ -31,7 +32,7 @@ def report(
     require_libraries(NEEDED)
     folder = study_folder(study)
     written = write_report(read_contents(folder), output or folder / "report", images=images)
-    typer.echo(f"{written.page} ({size(written.page_bytes)})")
+    typer.echo(f"{written.page} ({format_bytes(written.page_bytes)})")
     typer.echo(f"{written.figures} figures, {written.tables} tables, {written.images} image files")
     show_notes(written.notes)
 

@@ -1,34 +1,56 @@
-"""`trajsoup status`: which records of a study exist, and what is left."""
+"""`trajsoup status`: how far a study is, and what it found so far."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trajsoup.cli.console import show_json, show_table
-from trajsoup.cli.plan import StudyFile
+from trajsoup.cli.report import StudyPlace, study_folder
 from trajsoup.cli.scan import Json
+from trajsoup.errors import StudyError
+from trajsoup.study.record_files import FOLDER
 
 
 def status(
-    study: StudyFile,
+    study: StudyPlace,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the study until it is done.")] = False,
 ) -> None:
-    """List the stages of a study: done, or still to do. With --watch: stages, branches and the answer, live."""
-    from trajsoup.study.setup import load_setup
-    from trajsoup.study.status import stages_of
-
-    setup = load_setup(study)
+    """Show how far a study is: stages, branches and the answer; with a study file, also what each stage waits for."""
+    folder = study_folder(study)
     if watch:
         from trajsoup.cli.overview import watch as follow
 
-        follow(setup.output)
+        follow(folder)
         return
-    found = stages_of(setup)
+    if study.is_dir():
+        if as_json:
+            raise StudyError(f"{study} is a folder, and --json lists stages: name the study file")
+        _overview(folder)
+        return
+    from trajsoup.study.setup import load_setup
+    from trajsoup.study.status import stages_of
+
+    found = stages_of(load_setup(study))
     if as_json:
         show_json([{"seed": s.seed, "stage": s.stage, "state": s.state, "detail": s.detail} for s in found])
         return
-    rows = [["-" if s.seed is None else str(s.seed), s.stage, s.state, s.detail or ""] for s in found]
+    rows = [["-" if s.seed is None else str(s.seed), s.stage, s.state, s.detail] for s in found]
     show_table(f"{study}", ["seed", "stage", "state", "detail"], rows)
+    if (folder / FOLDER).is_dir() and importlib.util.find_spec("scipy") is not None:
+        _overview(folder)
+
+
+def _overview(folder: Path) -> None:
+    from rich.console import Console
+
+    from trajsoup.cli.overview import overview
+    from trajsoup.report.reading import read_contents
+
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False, markup=False, emoji=False).print(overview(read_contents(folder)))

@@ -84,3 +84,12 @@ def parse_number(value: object, *, where: str) -> float:
     if not math.isfinite(number):
         raise StudyError(f"{where} is {value!r}, which is not a finite number: mend it")
     return number
+
+
+def format_bytes(nbytes: float) -> str:
+    """Bytes for people: 16.0 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"

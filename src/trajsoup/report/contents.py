@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from trajsoup.core.frontier import FullCost
 from trajsoup.core.pool import RankBy
 
 OVERALL = "Overall Average"
@@ -67,6 +68,8 @@ class Soup:
 class Difference:
     """A model minus its reference on the same documents or items, with its interval."""
 
+    name: str = ""  # of the comparison: the same in every seed
+    question: str = ""  # in words
     model: str  # name of a soup
     label: str
     reference: str
@@ -84,22 +87,40 @@ class Difference:
     @property
     def evidence(self) -> Evidence:
         """Whether the interval excludes no difference, and on which side."""
-        if self.within_noise or self.low is None or self.high is None:
+        if self.within_noise:
             return Evidence.WITHIN_NOISE
-        improves = self.value < 0 if self.rank_by is RankBy.LOSS else self.value > 0
-        return Evidence.STRONG if improves else Evidence.AGAINST
+        return evidence_of(self.value, self.low, self.high, self.rank_by)
+
+
+def evidence_of(value: float, low: float | None, high: float | None, rank_by: RankBy) -> Evidence:
+    """What an interval of a difference says."""
+    if low is None or high is None or low <= 0 <= high:
+        return Evidence.WITHIN_NOISE
+    improves = value < 0 if rank_by is RankBy.LOSS else value > 0
+    return Evidence.STRONG if improves else Evidence.AGAINST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedLine:
     """One comparison over several seeds of everything."""
 
+    name: str = ""  # of the comparison
     label: str
     rank_by: RankBy
     values: Mapping[str, float]  # seed -> difference
     mean: float
     low: float | None
     high: float | None
+
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval of the mean excludes no difference."""
+        return evidence_of(self.mean, self.low, self.high, self.rank_by)
+
+    @property
+    def better(self) -> int:
+        """In how many seeds the model is better."""
+        return sum(value < 0 if self.rank_by is RankBy.LOSS else value > 0 for value in self.values.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +134,18 @@ class Answer:
     accuracy: Difference | None
     words: tuple[str, ...]
     seeds: tuple[str, ...] = ()
+    over_seeds: SeedLine | None = None  # the same difference in loss, over seeds of everything
+    shipped: str | None = None  # name of the soup in `folder`: of all soups the best on validation
     folder: str | None = None
-    command: str | None = None
+    command: str | None = None  # makes that soup again
 
     @property
     def evidence(self) -> Evidence:
-        """That of the loss: it has more documents than the suite has items."""
-        return self.loss.evidence
+        """That of the loss, which has more documents than the suite has items; seeds must not say otherwise."""
+        found = self.loss.evidence
+        if self.over_seeds is None or self.over_seeds.low is None:
+            return found
+        return found if found is self.over_seeds.evidence else Evidence.WITHIN_NOISE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +172,16 @@ class ScoreTable:
 
     def best(self, column: int) -> float | None:
         """The best value of a column."""
-        values = [r.values[column] for r in self.rows if r.values[column] is not None]
-        if not values:
-            return None
-        return min(values) if self.rank_by is RankBy.LOSS else max(values)  # type: ignore[type-var]
+        values = self._values(column)
+        return (min(values) if self.rank_by is RankBy.LOSS else max(values)) if values else None
+
+    def worst(self, column: int) -> float | None:
+        """The worst value of a column."""
+        values = self._values(column)
+        return (max(values) if self.rank_by is RankBy.LOSS else min(values)) if values else None
+
+    def _values(self, column: int) -> list[float]:
+        return [value for row in self.rows if (value := row.values[column]) is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +219,13 @@ class ComputePoint:
 
     name: str
     label: str
+    series: str
+    raw: bool  # a checkpoint as it came
     compute: float
     score: float
     n_branches: int = 1
     k: int | None = None
-    on_frontier: bool = False
+    on_frontier: bool = False  # no cheaper model of its series validates as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,15 +245,26 @@ class FittedCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """From raw training to the soup; a positive gain is in favour of the soup."""
+
+    name: str
+    start: tuple[float, float]  # compute, score
+    end: tuple[float, float]
+    gain: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
     """fig:trajectory-soup-compute-allocation."""
 
     rank_by: RankBy
     split: str
-    raw: tuple[ComputePoint, ...]
-    soups: tuple[ComputePoint, ...]
+    in_flops: bool  # otherwise the axis is in tokens
+    points: tuple[ComputePoint, ...]
     fits: tuple[FittedCurve, ...] = ()
-    cost: tuple[tuple[str, str], ...] = ()  # the full cost, in words
+    arrows: tuple[Arrow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +275,6 @@ class SurfaceCell:
     k: int
     value: float
     name: str
-    predicted: float | None = None
     subsets: int = 1  # subsets of branches that `value` is the mean of
 
     @property
@@ -240,12 +284,37 @@ class SurfaceCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedSoup:
+    """A soup that the theory had not seen."""
+
+    name: str
+    label: str
+    n_branches: int
+    k: int | None
+    predicted: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What soups of one and two branches promise for larger ones, and how far it held (eq:hierarchical)."""
+
+    soups: tuple[PredictedSoup, ...]
+    mean_error: float | None = None  # measured minus predicted
+    worst_error: float | None = None
+    r_squared: float | None = None
+    best_k: tuple[tuple[int, int, int], ...] = ()  # N, predicted, measured
+    fits: tuple[tuple[float | None, ...], ...] = ()  # K, a, b, V_intra, V_inter, K_eff, change of bias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
     """The (N, K) sweep."""
 
     rank_by: RankBy
     split: str
     cells: tuple[SurfaceCell, ...]
+    prediction: Prediction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +324,7 @@ class Variant:
     soup: str | None
     label: str
     value: float
+    series: str = ""
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -271,7 +341,8 @@ class Ablation:
     split: str
     variants: tuple[Variant, ...]
     axis: str | None = None  # name of the x axis; None: the variants have no order
-    default: str | None = None  # label of the default configuration
+    over_tokens: bool = False  # the axis is in tokens, with a line for each series
+    default: str | None = None  # soup of the default configuration, which the others are compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +367,15 @@ class PairPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """The loss along a straight line from one anchor to another."""
+
+    first: str
+    second: str
+    points: tuple[tuple[float, float, str], ...]  # lambda, loss, name of the soup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
     """Angles between branches and what they are worth."""
 
@@ -305,11 +385,13 @@ class Geometry:
     variance_share: tuple[float, float] | None = None
     pairs: tuple[PairPoint, ...] = ()
     gain_unit: RankBy = RankBy.LOSS
-    slope: float | None = None
-    intercept: float | None = None
+    band: tuple[tuple[float, float, float, float], ...] = ()  # cosine, mean gain and its 95 % band
     pearson: float | None = None
     pearson_p: float | None = None
+    spearman: float | None = None
     missing: str | None = None
+    profiles: tuple[Profile, ...] = ()
+    split: str = "validation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +456,9 @@ class Contents:
     seeds: tuple[SeedLine, ...] = ()
     tables: tuple[ScoreTable, ...] = ()
     panels: tuple[CurvePanel, ...] = ()
-    frontier: Frontier | None = None
+    frontiers: tuple[Frontier, ...] = ()  # by signal
+    costs: tuple[tuple[str, FullCost], ...] = ()  # of the last model of each series
+    spent: tuple[tuple[str, str], ...] = ()  # by the whole study
     surface: Surface | None = None
     ablations: tuple[Ablation, ...] = ()
     geometry: Geometry | None = None

@@ -19,6 +19,7 @@ from trajsoup import __version__
 from trajsoup.core.pool import RankBy
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import difference_text, score_text, tokens_text
+from trajsoup.report.glance import lines
 from trajsoup.report.sections import Section, sections
 
 ASSETS = "assets"
@@ -44,7 +45,17 @@ class Parts:
 def page_parts(contents: c.Contents, *, made: tuple[Section, ...] | None = None) -> Parts:
     """Render the body and collect what the script draws and shows."""
     made = sections(contents) if made is None else made
-    body = _environment().get_template("body.html.j2").render(contents=contents, sections=made, Evidence=c.Evidence)
+    body = (
+        _environment()
+        .get_template("body.html.j2")
+        .render(
+            contents=contents,
+            sections=made,
+            glance=lines(contents),
+            level=next((d.level for d in contents.differences if d.level is not None), None),
+            Evidence=c.Evidence,
+        )
+    )
     return Parts(
         body=body,
         data={

@@ -14,7 +14,9 @@ from pathlib import Path
 from trajsoup import __version__
 from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
+from trajsoup.report.reading_ablations import read_ablations
 from trajsoup.report.reading_branches import read_branches
+from trajsoup.report.reading_curves import read_panels
 from trajsoup.report.reading_geometry import read_geometry
 from trajsoup.report.reading_results import (
     read_answer,
@@ -25,9 +27,11 @@ from trajsoup.report.reading_results import (
     read_seeds,
     read_soups,
 )
-from trajsoup.report.reading_sweeps import read_ablations, read_frontier, read_panels, read_surface
+from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface
 from trajsoup.study import records as r
+from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.record_files import FOLDER, KINDS, Records
+from trajsoup.study.scaling_records import FrontierRecord, PredictionRecord
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
 
@@ -47,12 +51,19 @@ class AllRecords:
         self.comparisons: r.ComparisonsRecord | None = known["comparisons"]
         self.geometry: r.GeometryRecord | None = known["geometry"]
         self.sft: r.FineTuningRecord | None = known["sft"]
+        self.frontier: FrontierRecord | None = known["frontier"]
+        self.prediction: PredictionRecord | None = known["prediction"]
         self.answer: r.AnswerRecord | None = known["answer"]
         self.seeds: r.SeedsRecord | None = known["seeds"]
         self.sweeps: Mapping[str, r.SweepRecord] = {
             name: record for name in found.sweeps() if (record := found.read(f"sweeps/{name}")) is not None
         }
+        self.by_kind = {sweep.kind: sweep for sweep in self.sweeps.values()}
         self.present = {name for name, record in known.items() if record is not None}
+
+    def sweep(self, kind: SweepKind) -> r.SweepRecord | None:
+        """The sweep of that kind, whatever its name."""
+        return self.by_kind.get(kind)
 
 
 def read_contents(study: Path) -> c.Contents:
@@ -61,8 +72,9 @@ def read_contents(study: Path) -> c.Contents:
         raise StudyError(f"{study} holds no {FOLDER}/: name the folder of a study, and run `trajsoup run` on it first")
     known = AllRecords(study)
     soups = read_soups(known.rows, known.sweeps, train=known.train, validation=known.validation)
-    answer = read_answer(known.answer, soups, known.seeds)
-    best = None if answer is None else soups.get(answer.soup)
+    seeds = read_seeds(known.seeds)
+    answer = read_answer(known.answer, soups, rows=known.rows, seeds=seeds)
+    best = None if answer is None else soups.get(answer.shipped or answer.soup)
     chosen = frozenset() if best is None else frozenset(i.checkpoint for i in best.ingredients)
     branches = read_branches(
         study, plan=known.plan, train=known.train, screen=known.screen, validation=known.validation
@@ -77,16 +89,22 @@ def read_contents(study: Path) -> c.Contents:
         checkpoints=read_checkpoints(known.train, known.validation),
         answer=answer,
         differences=read_differences(known.comparisons, soups),
-        seeds=read_seeds(known.seeds),
+        seeds=seeds,
         tables=(
             *read_evaluation_tables(known.rows, known.evaluations, known.comparisons),
             *read_fine_tuning_tables(known.sft, soups),
         ),
-        panels=read_panels(known.validation, known.sweeps.get("horizons"), known.evaluations, chosen=chosen),
-        frontier=read_frontier(known.plan, known.validation, known.rows, known.sweeps),
-        surface=read_surface(known.sweeps.get("scaling")),
+        panels=read_panels(known.validation, known.sweep(SweepKind.HORIZONS), chosen=chosen),
+        frontiers=read_frontier(known.frontier, known.sweep(SweepKind.FRONTIER)),
+        costs=read_costs(known.frontier),
+        spent=read_spent(known.plan, known.validation, known.sweeps),
+        surface=read_surface(known.sweep(SweepKind.SCALING), known.prediction),
         ablations=read_ablations(known.sweeps),
-        geometry=read_geometry(known.geometry, known.sweeps.get("interpolation")),
+        geometry=read_geometry(
+            known.geometry,
+            interpolation=known.sweep(SweepKind.INTERPOLATION),
+            scaling=known.sweep(SweepKind.SCALING),
+        ),
         provenance=_provenance(known, soups, best),
         notes=() if known.plan is None else known.plan.notes,
     )
@@ -129,7 +147,7 @@ def _provenance(known: AllRecords, soups: Mapping[str, c.Soup], best: c.Soup | N
                 settings.append((name, f"{value:,}" if isinstance(value, int) else f"{value:.3g}"))
         settings += [(f"tokens of {split}", f"{count:,}") for split, count in plan.corpus.items()]
     if known.train is not None:
-        settings.append(("fork point, sha256", known.train.fork_point))
+        settings.append(("fork point, sha256", known.train.fork_point or "not known"))
     if known.sft is not None:
         settings += [(f"fine-tuning: {name}", value) for name, value in known.sft.settings.items()]
     ingredients = best.ingredients if best is not None else ()

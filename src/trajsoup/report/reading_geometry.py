@@ -9,28 +9,38 @@ from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
 from trajsoup.report import contents as c
 from trajsoup.study import records as r
+from trajsoup.study.evaluation_section import SweepKind
+
+BAND_POINTS = 21  # of the drawn band
 
 
-def read_geometry(record: r.GeometryRecord | None, interpolation: r.SweepRecord | None) -> c.Geometry | None:
+def read_geometry(
+    record: r.GeometryRecord | None, *, interpolation: r.SweepRecord | None, scaling: r.SweepRecord | None
+) -> c.Geometry | None:
     """What the page draws of weight space; None where no geometry was computed."""
     if record is None:
         return None
-    pairs = tuple(_pairs(record, interpolation))
-    relation = relate(
-        [PairGain(first=p.first, second=p.second, cosine=p.cosine, gains={0: p.gain}, left_out=()) for p in pairs]
-    )
+    pairs = _pairs(record, scaling) or _pairs(record, interpolation)
+    relation = relate(pairs)
+    cosines = [p.cosine for p in pairs]
+    band: tuple[tuple[float, float, float, float], ...] = ()
+    if relation.slope is not None:
+        low, high = min(cosines), max(cosines)
+        xs = [low + (high - low) * i / (BAND_POINTS - 1) for i in range(BAND_POINTS)]
+        band = tuple(zip(xs, *relation.line(xs).tolist(), strict=True))
     return c.Geometry(
         branches=record.branches,
         cosines=record.cosines,
         tracks=tuple(_tracks(record)),
         variance_share=record.plane_variance_share,
-        pairs=pairs,
+        pairs=tuple(c.PairPoint(first=p.first, second=p.second, cosine=p.cosine, gain=p.gain) for p in pairs),
         gain_unit=RankBy.LOSS,
-        slope=relation.slope,
-        intercept=relation.intercept,
+        band=band,
         pearson=relation.pearson,
         pearson_p=relation.pearson_p,
+        spearman=relation.spearman,
         missing=relation.missing,
+        profiles=tuple(_profiles(interpolation)),
     )
 
 
@@ -67,18 +77,48 @@ def _track(name: str, kind: str, points: list[r.ProjectedPoint]) -> c.Track:
     )
 
 
-def _pairs(record: r.GeometryRecord, interpolation: r.SweepRecord | None) -> Iterable[c.PairPoint]:
-    """The gain of a pair is the mean loss of its ends minus the loss halfway, averaged over the horizons swept."""
+def _pairs(record: r.GeometryRecord, sweep: r.SweepRecord | None) -> list[PairGain]:
+    """The gain of each pair of branches: the mean loss of its two anchors minus that of their merge, one half each.
+
+    The (N, K) grid holds both for every pair, an interpolation for the pairs it was asked for; gains are averaged over
+    every K and horizon at which all three were scored.
+    """
+    ends: dict[tuple[str, object], float] = {}
+    merged: dict[tuple[str, str], dict[object, float]] = {}
+    for p in () if sweep is None else sweep.points:
+        if p.validation_loss is None:
+            continue
+        at = (p.k, p.horizon)
+        if len(p.branches) == 1:
+            ends[p.branches[0], at] = p.validation_loss
+        elif len(p.branches) == 2 and sweep is not None:
+            first, second = p.branches
+            share = float(p.x) if sweep.kind is SweepKind.INTERPOLATION else 0.5
+            if share in (0.0, 1.0):
+                ends[first if share == 0.0 else second, at] = p.validation_loss
+            elif share == 0.5:
+                merged.setdefault((first, second), {})[at] = p.validation_loss
     position = {name: i for i, name in enumerate(record.branches)}
-    found: dict[tuple[str, str], dict[tuple[str, int | None], dict[float, float]]] = {}
-    for p in () if interpolation is None else interpolation.points:
-        if len(p.branches) == 2 and isinstance(p.x, int | float) and p.validation_loss is not None:
-            lines = found.setdefault((p.branches[0], p.branches[1]), {})
-            lines.setdefault((p.series, p.horizon), {})[float(p.x)] = p.validation_loss
-    for (a, b), lines in found.items():
-        gains = [(line[0.0] + line[1.0]) / 2 - line[0.5] for line in lines.values() if {0.0, 0.5, 1.0} <= line.keys()]
-        if not gains or a not in position or b not in position:
+    found: list[PairGain] = []
+    for (a, b), losses in merged.items():
+        if a not in position or b not in position:
             continue
         cosine = record.cosines[position[a]][position[b]]
-        if cosine is not None:
-            yield c.PairPoint(first=a, second=b, cosine=cosine, gain=sum(gains) / len(gains))
+        gains = {
+            i: (ends[a, at] + ends[b, at]) / 2 - loss
+            for i, (at, loss) in enumerate(losses.items())
+            if (a, at) in ends and (b, at) in ends
+        }
+        if cosine is not None and gains:
+            found.append(PairGain(first=a, second=b, cosine=cosine, gains=gains, left_out=()))
+    return found
+
+
+def _profiles(interpolation: r.SweepRecord | None) -> Iterable[c.Profile]:
+    lines: dict[tuple[str, int | None], list[r.SweepPoint]] = {}
+    for p in () if interpolation is None else interpolation.points:
+        if len(p.branches) == 2 and isinstance(p.x, int | float) and p.validation_loss is not None:
+            lines.setdefault((p.series, p.horizon), []).append(p)
+    for points in lines.values():
+        drawn = sorted((float(p.x), p.validation_loss or 0.0, p.row) for p in points)
+        yield c.Profile(first=points[0].branches[0], second=points[0].branches[1], points=tuple(drawn))

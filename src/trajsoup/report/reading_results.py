@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
 from trajsoup.report import contents as c
-from trajsoup.report.sweep_rows import pools_of, sweep_weights
 from trajsoup.study import records as r
 
 RANK = {r.Signal.LOSS: RankBy.LOSS, r.Signal.ACCURACY: RankBy.ACCURACY}
@@ -39,15 +38,14 @@ def read_soups(
             for key, weight in weights.items()
         )
 
-    pools = pools_of(validation)
     found: dict[str, c.Soup] = {}
-    for name, sweep in sweeps.items():
+    for sweep in sweeps.values():
         for point in sweep.points:
             found[point.row] = c.Soup(
                 name=point.row,
                 label=_point_label(point, sweep),
-                strategy=f"{sweep.title}; its weights follow from validation scores",
-                ingredients=ingredients(sweep_weights(point, name, pools) or {}),
+                strategy=f"{sweep.title}; {point.strategy}",
+                ingredients=ingredients(point.weights),
                 k=point.k,
                 scores=_scores(
                     validation_loss=point.validation_loss,
@@ -86,11 +84,16 @@ def read_checkpoints(train: r.TrainRecord | None, validation: r.ValidationRecord
 
 
 def read_answer(
-    answer: r.AnswerRecord | None, soups: Mapping[str, c.Soup], seeds: r.SeedsRecord | None
+    answer: r.AnswerRecord | None,
+    soups: Mapping[str, c.Soup],
+    *,
+    rows: r.RowsRecord | None,
+    seeds: Sequence[c.SeedLine],
 ) -> c.Answer | None:
     """The answer, with the folder of the soup and the command that makes it; what the seeds say stands beside it."""
     if answer is None or answer.loss is None:
         return None
+    written = None if rows is None or answer.soup_folder is None else rows.best_soup()
     loss = _difference(answer.loss, soups, None)
     if loss is None:
         return None
@@ -100,10 +103,12 @@ def read_answer(
         reference=_label(answer.single, soups),
         loss=loss,
         accuracy=None if answer.accuracy is None else _difference(answer.accuracy, soups, None),
-        words=(*answer.words, *(() if seeds is None else seeds.words)),
-        seeds=tuple(str(seed) for seed in (answer.seeds if seeds is None else seeds.seeds)),
+        words=answer.words,
+        seeds=tuple(dict.fromkeys([*(str(seed) for seed in answer.seeds), *(s for one in seeds for s in one.values)])),
+        over_seeds=next((one for one in seeds if one.name == loss.name and one.rank_by is loss.rank_by), None),
+        shipped=None if written is None else written.name,
         folder=answer.soup_folder,
-        command=_merge_command(soups.get(answer.soup), answer.soup_folder),
+        command=None if written is None else _merge_command(soups.get(written.name), answer.soup_folder),
     )
 
 
@@ -119,6 +124,7 @@ def read_seeds(record: r.SeedsRecord | None) -> tuple[c.SeedLine, ...]:
     """Comparisons over seeds of everything."""
     return tuple(
         c.SeedLine(
+            name=one.name,
             label=one.label or one.name,
             rank_by=RANK[one.signal],
             values=one.values,
@@ -140,41 +146,46 @@ def read_evaluation_tables(
     listed = [row for row in rows.rows if row.name in scored and not row.name.startswith(SINGLES)]
     if not listed:
         return ()
-    split = scored[listed[0].name].split.value
-    noise = _noise(comparisons)
     categories = tuple(dict.fromkeys(name for row in listed for name in scored[row.name].categories))
     sources = tuple(dict.fromkeys(name for row in listed for name in scored[row.name].sources))
-    tables: list[c.ScoreTable] = []
-    if any(scored[row.name].overall_average is not None for row in listed):
-        values = {
-            row.name: (
-                *(scored[row.name].categories.get(name) for name in categories),
-                None if (overall := scored[row.name].overall_average) is None else overall.value,
-            )
-            for row in listed
-        }
-        tables.append(
-            _table(
-                "accuracy",
-                "Accuracy by strategy",
-                RankBy.ACCURACY,
-                split,
-                (*categories, c.OVERALL),
-                listed,
-                values,
-                noise[r.Signal.ACCURACY],
-            )
+    accuracies = {
+        row.name: (
+            *(scored[row.name].categories.get(name) for name in categories),
+            None if (overall := scored[row.name].overall_average) is None else overall.value,
         )
+        for row in listed
+    }
     losses = {
         row.name: (*(scored[row.name].sources.get(name) for name in sources), scored[row.name].loss.value)
         for row in listed
     }
-    tables.append(
-        _table(
-            "loss", "Loss by strategy", RankBy.LOSS, split, (*sources, "Overall"), listed, losses, noise[r.Signal.LOSS]
-        )
-    )
-    return tuple(tables)
+    found: list[c.ScoreTable] = []
+    for signal, columns, values, overall in (
+        (r.Signal.ACCURACY, categories, accuracies, c.OVERALL),
+        (r.Signal.LOSS, sources, losses, "Overall"),
+    ):
+        if any(any(v is not None for v in line) for line in values.values()):
+            ties = {t.column: t for t in (() if comparisons is None else comparisons.ties) if t.signal is signal}
+            found.append(
+                c.ScoreTable(
+                    name=signal.value,
+                    title=f"{signal.value.capitalize()} by strategy",
+                    rank_by=RANK[signal],
+                    split=scored[listed[0].name].split.value,
+                    columns=(*columns, overall),
+                    rows=tuple(
+                        c.ScoreRow(
+                            soup=row.name,
+                            label=row.label,
+                            values=values[row.name],
+                            group=row.strategy,
+                            in_noise=tuple(row.name in ties[k].tied if k in ties else False for k in (*columns, None)),
+                        )
+                        for row in listed
+                    ),
+                )
+            )
+    return tuple(found)
 
 
 def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[str, c.Soup]) -> tuple[c.ScoreTable, ...]:
@@ -195,27 +206,16 @@ def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[st
         split=record.rows[0].split.value,
         columns=columns,
         rows=tuple(
-            c.ScoreRow(soup=row.row, label=_label(row.row, soups), values=values[row.row]) for row in record.rows
+            c.ScoreRow(
+                soup=row.row,
+                label=_label(row.row, soups),
+                values=values[row.row],
+                group=row.row.partition("/")[0],
+            )
+            for row in record.rows
         ),
     )
     return (_marked(table, pairs, column=len(categories)),)
-
-
-def _table(
-    name: str,
-    title: str,
-    rank_by: RankBy,
-    split: str,
-    columns: tuple[str, ...],
-    rows: Sequence[r.RowRecord],
-    values: Mapping[str, tuple[float | None, ...]],
-    noise: set[frozenset[str]],
-) -> c.ScoreTable:
-    lines = tuple(
-        c.ScoreRow(soup=row.name, label=row.label, values=values[row.name], group=row.strategy) for row in rows
-    )
-    table = c.ScoreTable(name=name, title=title, rank_by=rank_by, split=split, columns=columns, rows=lines)
-    return _marked(table, noise, column=len(columns) - 1)
 
 
 def _marked(table: c.ScoreTable, noise: set[frozenset[str]], *, column: int) -> c.ScoreTable:
@@ -240,18 +240,12 @@ def _marked(table: c.ScoreTable, noise: set[frozenset[str]], *, column: int) -> 
     )
 
 
-def _noise(record: r.ComparisonsRecord | None) -> dict[r.Signal, set[frozenset[str]]]:
-    found: dict[r.Signal, set[frozenset[str]]] = {signal: set() for signal in r.Signal}
-    for one in () if record is None else record.comparisons:
-        if one.within_noise:
-            found[one.signal].add(frozenset((one.model, one.reference)))
-    return found
-
-
 def _difference(one: r.ComparisonRecord, soups: Mapping[str, c.Soup], level: float | None) -> c.Difference | None:
     if one.difference is None:
         return None
     return c.Difference(
+        name=one.name,
+        question=one.question,
         model=one.model,
         label=_label(one.model, soups),
         reference=_label(one.reference, soups),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.core.pool import RankBy
@@ -23,6 +23,7 @@ class Drawn:
     title: str
     caption: str
     figure: Figure
+    wide: bool = False  # takes the whole width of the page
 
     def spec(self) -> dict[str, Any]:
         """What plotly.js draws; plotly's default template is left out, since the page sets colours itself."""
@@ -40,12 +41,27 @@ class Section:
     figures: tuple[Drawn, ...] = ()
     tables: tuple[tables.Table, ...] = ()  # before the figures
     more: tuple[tables.Table, ...] = ()  # after them
+    numbers: tuple[tables.Table, ...] = ()  # behind figures that show the same: folded until asked for
     empty: str = ""
+
+    @property
+    def every_table(self) -> tuple[tables.Table, ...]:
+        """All tables, in order."""
+        return (*self.tables, *self.more, *self.numbers)
 
 
 def sections(contents: c.Contents) -> tuple[Section, ...]:
     """Everything below the answer, in order."""
-    return tuple(make(contents) for make in _ORDER)
+    return tuple(_filled(make(contents)) for make in _ORDER)
+
+
+def _filled(section: Section) -> Section:
+    """Two figures stand side by side; one that would stand alone takes the whole line."""
+    narrow = [f for f in section.figures if not f.wide]
+    if len(narrow) % 2 == 0:
+        return section
+    figures = tuple(replace(f, wide=True) if f is narrow[-1] else f for f in section.figures)
+    return replace(section, figures=figures)
 
 
 def _main(contents: c.Contents) -> Section:
@@ -72,32 +88,35 @@ def _main(contents: c.Contents) -> Section:
         title="Results",
         figures=tuple(figures),
         tables=tuple(tables.score_table(t) for t in contents.tables),
-        more=tuple(listed),
+        numbers=tuple(listed),
         empty="No soup has been scored on test yet.",
     )
 
 
 def _curves(contents: c.Contents) -> Section:
     overall = [p for p in contents.panels if p.category == c.OVERALL]
-    rest = [p for p in contents.panels if p.category != c.OVERALL]
     figures = [
         Drawn(
             name=f"curves-{p.rank_by.value}-{p.split}",
             title=f"{p.rank_by.value.capitalize()} over tokens ({p.split})",
             caption=captions.over_tokens(p),
             figure=curves.over_tokens(p),
+            wide=True,
         )
         for p in overall
     ]
-    if rest:
-        figures.append(
-            Drawn(
-                name="curves-categories",
-                title=f"By category ({rest[0].split})",
-                caption=captions.categories(rest),
-                figure=curves.categories(rest),
+    for split in dict.fromkeys(p.split for p in contents.panels):
+        panels = [p for p in contents.panels if p.category != c.OVERALL and p.split == split]
+        if panels:
+            figures.append(
+                Drawn(
+                    name=f"categories-{split}",
+                    title=f"Accuracy by category ({split})",
+                    caption=captions.categories(panels),
+                    figure=curves.categories(panels),
+                    wide=True,
+                )
             )
-        )
     raw = next((p for p in overall if any(len(k.points) > 1 for k in p.curves if k.raw)), None)
     if raw is not None:
         figures.append(
@@ -114,22 +133,22 @@ def _curves(contents: c.Contents) -> Section:
 
 
 def _frontier(contents: c.Contents) -> Section:
-    data = contents.frontier
-    if data is None or not (data.raw or data.soups):
-        return Section(
-            name="compute", title="Compute", empty="No compute axis: it needs FLOPs per token and validation scores."
-        )
-    drawn = Drawn(
-        name="frontier",
-        title="Quality over training compute",
-        caption=captions.frontier(data),
-        figure=scaling.compute_frontier(data),
-    )
     return Section(
         name="compute",
         title="Compute",
-        figures=(drawn,),
-        more=(tables.pairs_table("cost", "Full cost", data.cost),) if data.cost else (),
+        figures=tuple(
+            Drawn(
+                name=f"frontier-{data.rank_by.value}",
+                title=f"{data.rank_by.value.capitalize()} over training compute ({data.split})",
+                caption=captions.frontier(data),
+                figure=scaling.compute_frontier(data),
+                wide=True,
+            )
+            for data in contents.frontiers
+        ),
+        more=(tables.costs_table(contents.costs),) if contents.costs else (),
+        numbers=(tables.pairs_table("spent", "Spent by the whole study", contents.spent),) if contents.spent else (),
+        empty="The frontier has not been swept: `trajsoup sweep` makes it.",
     )
 
 
@@ -144,24 +163,32 @@ def _surface(contents: c.Contents) -> Section:
     figures = [
         Drawn(
             name="surface",
-            title="N branches by K checkpoints",
+            title=f"N branches by K checkpoints ({sweep.split})",
             caption=captions.surface(sweep),
             figure=scaling.surface(sweep),
         ),
         Drawn(
-            name="merge-size", title="Merge size", caption=captions.merge_size(sweep), figure=scaling.merge_size(sweep)
+            name="merge-size",
+            title=f"Merge size ({sweep.split})",
+            caption=captions.merge_size(sweep),
+            figure=scaling.merge_size(sweep),
         ),
     ]
-    if any(cell.predicted is not None for cell in sweep.cells):
+    if sweep.prediction is not None and sweep.prediction.soups:
         figures.append(
             Drawn(
                 name="predicted",
-                title="Predicted against measured",
+                title=f"Predicted against measured ({sweep.split})",
                 caption=captions.predicted(sweep),
                 figure=scaling.predicted(sweep),
             )
         )
-    return Section(name="scaling", title="Branches and checkpoints", figures=tuple(figures))
+    return Section(
+        name="scaling",
+        title="Branches and checkpoints",
+        figures=tuple(figures),
+        numbers=(tables.theory_table(sweep.prediction),) if sweep.prediction and sweep.prediction.fits else (),
+    )
 
 
 def _ablations(contents: c.Contents) -> Section:
@@ -172,7 +199,9 @@ def _ablations(contents: c.Contents) -> Section:
             Drawn(name=f"ablation-{a.name}", title=a.title, caption=captions.ablation(a), figure=ablations.ablation(a))
             for a in contents.ablations
         ),
-        more=tuple(tables.ablation_table(a) for a in contents.ablations if any(v.low is not None for v in a.variants)),
+        numbers=tuple(
+            tables.ablation_table(a) for a in contents.ablations if any(v.low is not None for v in a.variants)
+        ),
         empty="No ablation has been swept: `trajsoup sweep` makes them.",
     )
 
@@ -185,7 +214,14 @@ def _geometry(contents: c.Contents) -> Section:
             (len(data.branches) > 1, "cosines", "Alignment of branches", captions.cosines, geometry.cosines),
             (bool(data.tracks), "plane", "Trajectories in a plane", captions.plane, geometry.plane),
             (
-                bool(data.pairs),
+                any(len(p.points) > 2 for p in data.profiles),
+                "interpolation",
+                f"Along the line between two anchors ({data.split})",
+                captions.interpolation,
+                geometry.interpolation,
+            ),
+            (
+                len(data.pairs) > 1,
                 "direction-gain",
                 "Alignment and gain",
                 captions.direction_gain,

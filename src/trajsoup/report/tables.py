@@ -10,9 +10,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trajsoup.core.frontier import FullCost
+from trajsoup.core.pool import RankBy
+from trajsoup.core.quantity import format_bytes
 from trajsoup.report import captions
 from trajsoup.report import contents as c
-from trajsoup.report.figures.style import difference_text, score_text, shown, tokens_text
+from trajsoup.report.figures.style import bare_difference, score_text, shown, signal_text, tokens_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,7 @@ class Cell:
     value: float | None = None  # None: sorted as text
     best: bool = False
     in_noise: bool = False
+    share: float | None = None  # 0 the worst of its column, 1 the best: how deeply it is tinted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Row:
 
     cells: tuple[Cell, ...]
     soup: str | None = None
+    ours: bool = False  # a Trajectory Soup: easy to find
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +48,29 @@ class Table:
     rows: tuple[Row, ...]
     caption: str = ""
 
+    def numeric(self, column: int) -> bool:
+        """Whether a column holds numbers, some perhaps missing."""
+        cells = [row.cells[column] for row in self.rows]
+        return any(c.value is not None for c in cells) and all(c.value is not None or c.text == "–" for c in cells)
+
 
 def score_table(table: c.ScoreTable) -> Table:
     """Strategies by categories, best in bold, differences inside noise marked."""
     best = [table.best(i) for i in range(len(table.columns))]
+    worst = [table.worst(i) for i in range(len(table.columns))]
     rows = tuple(
         Row(
             soup=row.soup,
+            ours=row.group == "trajectory-soup",
             cells=(
                 Cell(text=row.label),
                 *(
                     Cell(
                         text=score_text(value, table.rank_by),
                         value=None if value is None else shown(value, table.rank_by),
-                        best=value is not None and value == best[i],
+                        best=value is not None and value == best[i] != worst[i],
                         in_noise=bool(row.in_noise) and row.in_noise[i] and value != best[i],
+                        share=_share(value, worst[i], best[i]),
                     )
                     for i, value in enumerate(row.values)
                 ),
@@ -86,10 +99,8 @@ def differences_table(rows: Sequence[c.Difference]) -> Table:
                 cells=(
                     Cell(text=d.label),
                     Cell(text=d.reference),
-                    Cell(text=d.rank_by.value),
-                    Cell(text=difference_text(d.value, d.rank_by), value=d.value),
-                    Cell(text=difference_text(d.low, d.rank_by), value=d.low),
-                    Cell(text=difference_text(d.high, d.rank_by), value=d.high),
+                    Cell(text=signal_text(d.rank_by)),
+                    *(Cell(text=bare_difference(v, d.rank_by), value=v) for v in (d.value, d.low, d.high)),
                     Cell(text="–" if d.probability is None else f"{d.probability:.1%}", value=d.probability),
                     Cell(text=f"{d.count:,}", value=d.count),
                     Cell(text=d.evidence.value),
@@ -108,16 +119,17 @@ def seeds_table(lines: Sequence[c.SeedLine]) -> Table:
     return Table(
         name="seeds",
         title="Over seeds",
-        columns=("comparison", *(f"seed {seed}" for seed in seeds), "mean", "low", "high"),
+        columns=("comparison", "signal", *(f"seed {seed}" for seed in seeds), "mean", "low", "high"),
         rows=tuple(
             Row(
                 cells=(
                     Cell(text=line.label),
+                    Cell(text=signal_text(line.rank_by)),
                     *(
-                        Cell(text=difference_text(line.values.get(seed), line.rank_by), value=line.values.get(seed))
+                        Cell(text=bare_difference(line.values.get(seed), line.rank_by), value=line.values.get(seed))
                         for seed in seeds
                     ),
-                    *(Cell(text=difference_text(v, line.rank_by), value=v) for v in (line.mean, line.low, line.high)),
+                    *(Cell(text=bare_difference(v, line.rank_by), value=v) for v in (line.mean, line.low, line.high)),
                 )
             )
             for line in lines
@@ -129,7 +141,7 @@ def seeds_table(lines: Sequence[c.SeedLine]) -> Table:
 def ablation_table(study: c.Ablation) -> Table:
     """The numbers behind an ablation's figure."""
     values = [v.value for v in study.variants]
-    best = (min(values) if study.rank_by.value == "loss" else max(values)) if values else None
+    best, worst = (min(values), max(values)) if study.rank_by is RankBy.LOSS else (max(values), min(values))
     return Table(
         name=f"ablation-{study.name}",
         title=f"{study.title} ({study.split})",
@@ -138,14 +150,83 @@ def ablation_table(study: c.Ablation) -> Table:
             Row(
                 soup=v.soup,
                 cells=(
-                    Cell(text=v.label),
-                    Cell(text=score_text(v.value, study.rank_by), value=v.value, best=v.value == best),
-                    *(Cell(text=difference_text(x, study.rank_by), value=x) for x in (v.difference, v.low, v.high)),
+                    Cell(text=f"{v.label} at {tokens_text(v.position or 0)}" if study.over_tokens else v.label),
+                    Cell(text=score_text(v.value, study.rank_by), value=v.value, best=v.value == best != worst),
+                    *(Cell(text=bare_difference(x, study.rank_by), value=x) for x in (v.difference, v.low, v.high)),
                 ),
             )
             for v in study.variants
         ),
         caption=captions.ablation(study),
+    )
+
+
+def costs_table(costs: Sequence[tuple[str, FullCost]]) -> Table:
+    """What a model costs besides the compute on the axis."""
+
+    def bare(value: float | None) -> Cell:
+        return Cell(
+            text="–" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}", value=value
+        )
+
+    return Table(
+        name="cost",
+        title="Full cost of one model at the largest budget",
+        columns=(
+            "model",
+            "training FLOPs",
+            "validation passes",
+            "validation FLOPs",
+            "checkpoints kept",
+            "storage",
+            "read to merge",
+            "written",
+        ),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=series),
+                    bare(cost.training_flops),
+                    bare(cost.validation_passes),
+                    bare(cost.validation_flops),
+                    bare(cost.checkpoints),
+                    *(
+                        Cell(text=format_bytes(value), value=value)
+                        for value in (cost.checkpoint_bytes, cost.merge_read_bytes, cost.merge_write_bytes)
+                    ),
+                )
+            )
+            for series, cost in costs
+        ),
+        caption=captions.costs(costs),
+    )
+
+
+def theory_table(prediction: c.Prediction) -> Table:
+    """What the fits on one and two branches say about variance within and between branches."""
+    digits = (None, 4, 5, 6, 6, 2, 5)
+    return Table(
+        name="theory",
+        title="The fit a(K) + b(K) / N",
+        columns=(
+            "K",
+            "a(K), loss of infinitely many branches",
+            "b(K)",
+            "V intra",
+            "V inter",
+            "K eff",
+            "change of bias",
+        ),
+        rows=tuple(
+            Row(
+                cells=tuple(
+                    Cell(text="–" if v is None else str(v) if d is None else f"{v:.{d}f}".replace("-", "−"), value=v)
+                    for v, d in zip(fit, digits, strict=True)
+                )
+            )
+            for fit in prediction.fits
+        ),
+        caption="Estimated from soups of one and two branches on validation (eq:hierarchical); not clipped at zero.",
     )
 
 
@@ -212,11 +293,7 @@ def pairs_table(name: str, title: str, pairs: Sequence[tuple[str, str]]) -> Tabl
 def markdown(table: Table) -> str:
     """A table for a README: best in bold, inside noise with ≈."""
     lines = [f"### {_escaped(table.title)}", "", _line(table.columns)]
-    numeric = [
-        all(row.cells[i].value is not None or row.cells[i].text == "–" for row in table.rows)
-        for i in range(len(table.columns))
-    ]
-    lines.append("|" + "|".join("---:" if n and table.rows else "---" for n in numeric) + "|")
+    lines.append("|" + "|".join("---:" if table.numeric(i) else "---" for i in range(len(table.columns))) + "|")
     lines += [_line([_marked(cell) for cell in row.cells], escape=False) for row in table.rows]
     if table.caption:
         lines += ["", _escaped(table.caption)]
@@ -231,6 +308,12 @@ def csv_text(table: Table) -> str:
     for row in table.rows:
         writer.writerow([_inert(cell.text) if cell.value is None else repr(cell.value) for cell in row.cells])
     return out.getvalue()
+
+
+def _share(value: float | None, worst: float | None, best: float | None) -> float | None:
+    if value is None or worst is None or best is None or worst == best:
+        return None
+    return round((value - worst) / (best - worst), 3)
 
 
 def _marked(cell: Cell) -> str:

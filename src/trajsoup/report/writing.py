@@ -49,7 +49,7 @@ def write_report(contents: Contents, folder: Path, *, images: bool = True) -> Wr
     text = render_page(contents, parts=page_parts(contents, made=made))
     page = folder / "report.html"
     write_atomic(page, text)
-    tables = [table for section in made for table in (*section.tables, *section.more)]
+    tables = [table for section in made for table in section.every_table]
     for table in tables:
         write_atomic(folder / "tables" / f"{table.name}.csv", csv_text(table))
     write_atomic(folder / "tables.md", "\n".join(markdown(table) for table in tables))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,12 +17,13 @@ from trajsoup.study.records import (
     AnswerRecord,
     ComparisonRecord,
     RowRecord,
+    RowsRecord,
     SeedSpread,
     SeedsRecord,
     Signal,
     Split,
 )
-from trajsoup.study.reporting import EXTENDED, LIMITED, QUESTIONS, SINGLE
+from trajsoup.study.reporting import LIMITED, QUESTIONS, SINGLE
 from trajsoup.study.words import over_seeds, sentences
 from trajsoup.study.workbench import Workbench
 
@@ -36,10 +36,10 @@ def answer_stage(bench: Workbench) -> bool:
     inputs = {name: records.digest(name) for name in ("validation", "screen", "rows", "evaluations", "comparisons")}
 
     def make() -> AnswerRecord:
-        rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
+        listed: RowsRecord = records.require("rows")
+        rows = {row.name: row for row in listed.rows}
         found: tuple[ComparisonRecord, ...] = records.require("comparisons").comparisons
-        soups = [rows[name] for name in (LIMITED, EXTENDED) if name in rows] or [rows[SINGLE]]
-        best = min(soups, key=lambda row: math.inf if row.validation_loss is None else row.validation_loss)
+        best = listed.best_soup() or rows[SINGLE]
         write_soup(bench, best)
         by_signal = {c.signal: c for c in found if c.name == "soup-limited"}
         words = sentences(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.completion import GeometryFields, ScalingFields
@@ -190,6 +191,11 @@ class RowsRecord:
     inputs: Mapping[str, str]
     rows: tuple[RowRecord, ...]
 
+    def best_soup(self) -> RowRecord | None:
+        """The Trajectory Soup of lowest validation loss, Limited or Extended: the one that is written as a folder."""
+        soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
+        return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
@@ -234,6 +240,16 @@ class ComparisonRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTies:
+    """One column of the main table: which rows a paired interval cannot tell from the best."""
+
+    column: str | None  # a source of documents or a category of tasks; None: overall
+    signal: Signal
+    best: str  # row
+    tied: tuple[str, ...]  # rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonsRecord:
     """All paired differences of the main table."""
 
@@ -241,6 +257,7 @@ class ComparisonsRecord:
     level: float
     resamples: int
     comparisons: tuple[ComparisonRecord, ...]
+    ties: tuple[ColumnTies, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,11 @@ from trajsoup.study.records import (
     Signal,
     Split,
 )
+from trajsoup.study.ties import column_ties
 from trajsoup.study.workbench import Workbench
 
 SINGLE, LIMITED, EXTENDED = "single-merge", "trajectory-soup/limited", "trajectory-soup/extended"
+ALONE = "single/"  # rows of one branch each: no strategies, so no part of the main table
 QUESTIONS = (  # name, model, reference, question, what is matched
     ("soup-limited", LIMITED, SINGLE, "Does the soup beat the best single merge of the same token budget?", "budget"),
     ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
@@ -75,7 +77,14 @@ def comparisons_stage(bench: Workbench) -> bool:
                 found += compared(
                     name, model, reference, scores[model], scores[reference], question, budget, resamples=resamples
                 )
-        return ComparisonsRecord(inputs=inputs, level=LEVEL, resamples=resamples, comparisons=tuple(found))
+        listed = {name: scores[name] for name in rows if not name.startswith(ALONE)}
+        return ComparisonsRecord(
+            inputs=inputs,
+            level=LEVEL,
+            resamples=resamples,
+            comparisons=tuple(found),
+            ties=column_ties(listed, resamples=resamples),
+        )
 
     return records.ensure("comparisons", inputs, make)
 

@@ -27,6 +27,7 @@ function themed(layout, width) {
   result.font = { color: colour.ink, size: narrow ? 11 : 13, family: getComputedStyle(document.body).fontFamily };
   result.hoverlabel = { bgcolor: colour.card, bordercolor: colour.line, font: { color: colour.ink, size: 13 }, align: "left" };
   result.legend = { ...result.legend, bgcolor: "rgba(0,0,0,0)", font: { size: narrow ? 10 : 12 } };
+  if (width < 640) Object.assign(result.legend, { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom" });
   for (const key of Object.keys(result)) {
     if (/^[xy]axis\d*$/.test(key)) {
       result[key] = { ...result[key], gridcolor: colour.grid, linecolor: colour.line, tickcolor: colour.line };
@@ -48,7 +49,12 @@ async function draw(element) {
     if (trace.textfont) trace.textfont.size = 9;
     if (trace.type === "heatmap") trace.showscale = false;
   }
-  await Plotly.react(element, traces, themed(spec.layout, element.clientWidth), settings);
+  const layout = themed(spec.layout, element.clientWidth);
+  if (element.clientWidth < 640 && spec.layout.showlegend !== false) { /* a legend above needs room of its own */
+    layout.height += 14 * Math.max(0, traces.filter((trace) => trace.showlegend !== false).length - 2);
+    element.style.height = `${layout.height}px`;
+  }
+  await Plotly.react(element, traces, layout, settings);
   if (!element.dataset.drawn) {
     element.dataset.drawn = "yes";
     element.on("plotly_click", (event) => {
@@ -198,7 +204,7 @@ document.addEventListener("click", (event) => {
     return repaint();
   }
   if (target.closest(".copy")) {
-    const code = query("code", target.closest("details"));
+    const code = query("code", target.closest(".command"));
     if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(() => { target.textContent = "copied"; });
     return undefined;
   }
@@ -213,13 +219,17 @@ document.addEventListener("click", (event) => {
 
 /* paper is white */
 let before = null;
+let folded = [];
 addEventListener("beforeprint", () => {
   before = root.dataset.theme;
   root.dataset.theme = "light";
+  folded = all("details:not([open])");
+  folded.forEach((one) => { one.open = true; }); /* paper cannot unfold */
   for (const element of all(".plot[data-drawn]")) Plotly.relayout(element, themed(data.figures[element.dataset.figure].layout, 640));
 });
 addEventListener("afterprint", () => {
   if (before) root.dataset.theme = before; else delete root.dataset.theme;
+  folded.forEach((one) => { one.open = false; });
   repaint();
 });
 
@@ -229,7 +239,7 @@ async function refresh() {
   if (!answer.ok) return;
   const { body, ...rest } = await answer.json();
   const at = scrollY;
-  const open = all("details[open]").length > 0;
+  const open = all("details[open]").map((one) => one.id);
   const kept = new Map(all(".plot[data-drawn]").map((element) => [element.id, element]));
   const fresh = make("template");
   fresh.innerHTML = body;
@@ -242,7 +252,7 @@ async function refresh() {
   }
   data = rest;
   query("#body").replaceChildren(fresh.content);
-  if (open) all("details").forEach((one) => { one.open = true; });
+  open.forEach((id) => { const one = document.getElementById(id); if (one) one.open = true; });
   query("#live").hidden = false;
   scrollTo({ top: at, behavior: "instant" });
   root.dataset.version = String(Number(root.dataset.version || 0) + 1);

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trajsoup.report.contents import Branch
-from trajsoup.report.figures.style import QUIET, colours_of, layout, plain, token_axis
+from trajsoup.report.figures.style import QUIET, colours_of, faded, layout, plain, token_axis
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_POINTS = 600  # drawn of one curve: a page is about 1,000 pixels wide
+SMOOTHED = 25  # a running mean spans this fraction of a curve: one twenty-fifth
 
 
 def training(branches: Sequence[Branch]) -> Figure:
-    """Training loss of every branch; a branch that failed ends in a cross."""
+    """Training loss of every branch as a running mean, the logged loss faintly behind; a failed one ends in a cross."""
     import plotly.graph_objects as go
 
     size, title = token_axis(max((t for b in branches for t, _ in b.losses), default=1))
@@ -30,9 +31,23 @@ def training(branches: Sequence[Branch]) -> Figure:
                 x=[t / size for t, _ in points],
                 y=[loss for _, loss in points],
                 mode="lines",
+                line={"color": faded(colours[branch.name], 0.22), "width": 1},
+                legendgroup=branch.name,
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=[t / size for t, _ in points],
+                y=running_mean([loss for _, loss in points]),
+                mode="lines",
                 name=plain(branch.name),
-                line={"color": colours[branch.name], "width": 1.4},
-                hovertemplate=f"<b>{plain(branch.name)}</b><br>%{{x:.4g}}: loss <b>%{{y:.4f}}</b><extra></extra>",
+                legendgroup=branch.name,
+                line={"color": colours[branch.name], "width": 2.2},
+                customdata=[[None, loss] for _, loss in points],
+                hovertemplate=f"<b>{plain(branch.name)}</b><br>%{{x:.4g}}: running mean <b>%{{y:.4f}}</b>"
+                "<br>logged %{customdata[1]:.4f}<extra></extra>",
             )
         )
         if branch.status in ("failed", "diverged"):
@@ -78,6 +93,17 @@ def screen(branches: Sequence[Branch]) -> Figure:
             annotation={"text": f"tolerance {tolerance:.2%}", "xanchor": "right"},
         )
     return figure
+
+
+def running_mean(values: Sequence[float]) -> list[float]:
+    """The mean of the values up to each one, over a fixed window: no value of the future moves a point."""
+    window = max(len(values) // SMOOTHED, 1)
+    found: list[float] = []
+    total = 0.0
+    for i, value in enumerate(values):
+        total += value - (values[i - window] if i >= window else 0.0)
+        found.append(total / min(i + 1, window))
+    return found
 
 
 def thinned(points: Sequence[tuple[int, float]], *, most: int = MOST_POINTS) -> list[tuple[int, float]]:

@@ -12,8 +12,11 @@ from trajsoup.report.contents import Curve, CurvePanel
 from trajsoup.report.figures.style import (
     HEIGHT,
     QUIET,
+    SOUP,
+    beside,
     colours_of,
     faded,
+    family,
     layout,
     plain,
     score_text,
@@ -31,12 +34,16 @@ BUDGET = "token budget"  # of sec:setup: per branch; in the Limited setting of a
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True) -> Figure:
-    """Every strategy against tokens, raw checkpoints behind; rings mark the ingredients of the best soup."""
+def over_tokens(panel: CurvePanel) -> Figure:
+    """Every strategy against tokens, raw checkpoints behind; rings mark the ingredients of the best soup.
+
+    A strategy has one colour; its Limited curve is dashed. Merges of single branches share one entry of the legend.
+    """
     import plotly.graph_objects as go
 
     size, title = token_axis(max((p.tokens for c in panel.curves for p in c.points), default=1), name=BUDGET)
-    figure = go.Figure(layout=layout(x=title, y=unit(panel.rank_by), height=height, showlegend=legend))
+    figure = go.Figure(layout=layout(x=title, y=unit(panel.rank_by), height=HEIGHT))
+    beside(figure)
     raw = [c for c in panel.curves if c.raw]
     merged = [c for c in panel.curves if not c.raw]
     colours = strategy_colours([c.name for c in merged])
@@ -48,8 +55,8 @@ def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True)
         trace = _trace(curve, panel, size, quiet, dash=DASHES[i % len(DASHES)], width=1.2)
         trace |= {"legendgroup": "raw", "showlegend": i == 0, "name": "raw checkpoints"}
         figure.add_trace(go.Scatter(**trace))
-    for curve in merged:
-        figure.add_trace(go.Scatter(**_trace(curve, panel, size, colours, dash="solid", width=2.6)))
+    for curve in sorted(merged, key=lambda c: colours[c.name] == SOUP):  # ours lies on top
+        figure.add_trace(go.Scatter(**_strategy(curve, panel, size, colours, merged)))
     chosen = [(p, c) for c in raw for p in c.points if p.selected]
     if chosen:
         figure.add_trace(
@@ -58,7 +65,7 @@ def over_tokens(panel: CurvePanel, *, height: int = HEIGHT, legend: bool = True)
                 y=[shown(p.value, panel.rank_by) for p, _ in chosen],
                 mode="markers",
                 name="in the best soup",
-                marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": "#e4572e"}},
+                marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": SOUP}},
                 customdata=[[p.name, _hover(p.name, c.name, p.tokens, p.value, panel)] for p, c in chosen],
                 hovertemplate="%{customdata[1]}<br>an ingredient of the best soup<extra></extra>",
             )
@@ -111,15 +118,14 @@ def categories(panels: Sequence[CurvePanel]) -> Figure:
         for curve in panel.curves:
             if curve.raw:
                 continue
-            trace = _trace(curve, panel, size, colours, dash="solid", width=2.2)
-            trace["legendgroup"] = curve.name
-            trace["showlegend"] = curve.name not in seen
-            seen.add(curve.name)
+            trace = _strategy(curve, panel, size, colours, panel.curves)
+            trace["showlegend"] = trace["name"] not in seen
+            seen.add(trace["name"])
             figure.add_trace(go.Scatter(**trace), row=i // columns + 1, col=i % columns + 1)
     frame = layout(x="", y="", height=80 + 250 * rows)
     figure.update_layout({k: v for k, v in frame.items() if k not in ("xaxis", "yaxis")})
-    figure.update_layout(legend={"orientation": "h", "y": 1.06, "yanchor": "bottom", "x": 0})
-    figure.update_layout(margin={"t": 70})
+    beside(figure)
+    figure.update_layout(margin={"t": 40})
     figure.update_xaxes(zeroline=False, automargin=True)
     figure.update_yaxes(zeroline=False, automargin=True)
     figure.update_xaxes(title_text=title, row=rows)
@@ -137,6 +143,22 @@ def saturation(panel: CurvePanel) -> Figure:
     for curve in raw:
         figure.add_trace(go.Scatter(**_trace(curve, panel, size, colours, dash="solid", width=2)))
     return figure
+
+
+def _strategy(
+    curve: Curve, panel: CurvePanel, size: float, colours: Mapping[str, str], curves: Sequence[Curve]
+) -> dict[str, Any]:
+    """A strategy's line: Limited dashed, and branches merged alone thin and under one name."""
+    kin = [c.name for c in curves if not c.raw and family(c.name) == family(curve.name)]
+    alone = all("Limited" not in name and "Extended" not in name for name in kin) and len(kin) > 1
+    dash = "dash" if "Limited" in curve.name else "solid"
+    trace = _trace(curve, panel, size, colours, dash=dash, width=1.4 if alone else 2.6)
+    trace["marker"]["size"] = 4 if alone else 7
+    if "Limited" in curve.name:
+        trace["marker"]["symbol"] = "circle-open"
+    if alone:
+        trace |= {"name": f"{plain(family(curve.name))} (each branch)", "showlegend": curve.name == kin[0]}
+    return {**trace, "legendgroup": trace["name"]}
 
 
 def _trace(

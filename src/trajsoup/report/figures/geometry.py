@@ -15,8 +15,10 @@ from trajsoup.report.figures.style import (
     SOUP,
     colours_of,
     difference_text,
+    faded,
     layout,
     plain,
+    score_text,
     shown,
 )
 
@@ -92,19 +94,29 @@ def plane(geometry: Geometry) -> Figure:
 
 
 def direction_gain(geometry: Geometry) -> Figure:
-    """The gain of interpolating two branches over the cosine of their directions, with the fitted line."""
+    """The gain of interpolating two branches over the cosine of their directions, with the fitted line and its band."""
     import plotly.graph_objects as go
 
     unit = geometry.gain_unit
     label = "gain (nats per token)" if unit.value == "loss" else "gain (points)"
     figure = go.Figure(layout=layout(x="cosine of the two directions", y=label, height=380, showlegend=False))
     xs = [p.cosine for p in geometry.pairs]
-    if geometry.slope is not None and geometry.intercept is not None and len(xs) > 1:
-        ends = [min(xs), max(xs)]
+    if geometry.band:
+        cosine = [b[0] for b in geometry.band]
         figure.add_trace(
             go.Scatter(
-                x=ends,
-                y=[shown(geometry.slope * x + geometry.intercept, unit) for x in ends],
+                x=[*cosine, *reversed(cosine)],
+                y=[shown(v, unit) for v in (*(b[3] for b in geometry.band), *(b[2] for b in reversed(geometry.band)))],
+                fill="toself",
+                fillcolor=faded(SOUP, 0.14),
+                line={"width": 0},
+                hoverinfo="skip",
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=cosine,
+                y=[shown(b[1], unit) for b in geometry.band],
                 mode="lines",
                 line={"color": SOUP, "width": 2},
                 hoverinfo="skip",
@@ -124,4 +136,48 @@ def direction_gain(geometry: Geometry) -> Figure:
             hovertemplate="%{text}<extra></extra>",
         )
     )
+    return figure
+
+
+def interpolation(geometry: Geometry) -> Figure:
+    """The loss along straight lines between anchors; the dotted line joins the ends (eq:interpolation)."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(layout=layout(x="share of the second branch", y="loss (nats per token)", height=380))
+    colours = colours_of([f"{p.first}~{p.second}" for p in geometry.profiles])
+    for profile in geometry.profiles:
+        name = f"{plain(profile.first)} to {plain(profile.second)}"
+        colour = colours[f"{profile.first}~{profile.second}"]
+        ends = (profile.points[0], profile.points[-1])
+        figure.add_trace(
+            go.Scatter(
+                x=[e[0] for e in ends],
+                y=[e[1] for e in ends],
+                mode="lines",
+                line={"color": QUIET, "dash": "dot", "width": 1.4},
+                legendgroup=name,
+                showlegend=False,
+                hoverinfo="skip",
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=[p[0] for p in profile.points],
+                y=[p[1] for p in profile.points],
+                mode="lines+markers",
+                name=name,
+                legendgroup=name,
+                line={"color": colour, "width": 2.2},
+                marker={"size": 7},
+                customdata=[
+                    [
+                        soup,
+                        f"<b>{name}</b><br>{x:.0%}: {geometry.split} loss <b>{score_text(y, geometry.gain_unit)}</b>",
+                    ]
+                    for x, y, soup in profile.points
+                ],
+                hovertemplate="%{customdata[1]}<extra></extra>",
+            )
+        )
+    figure.update_xaxes(tickformat=".0%")
     return figure

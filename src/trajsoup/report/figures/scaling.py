@@ -5,6 +5,7 @@ fig:trajectory-soup-compute-allocation and fig:traj-soup-trajectory-scaling.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trajsoup.report.contents import ComputePoint, Frontier, Surface
@@ -12,13 +13,16 @@ from trajsoup.report.figures.style import (
     QUIET,
     SEQUENTIAL,
     SOUP,
+    beside,
     best_of,
     colours_of,
+    difference_text,
     faded,
     layout,
     plain,
     score_text,
     shown,
+    strategy_colours,
     unit,
 )
 
@@ -31,9 +35,14 @@ def compute_frontier(frontier: Frontier) -> Figure:
     import plotly.graph_objects as go
 
     rank = frontier.rank_by
-    figure = go.Figure(layout=layout(x="training compute of all branches (FLOPs)", y=unit(rank), height=430))
+    what = "FLOPs" if frontier.in_flops else "tokens"
+    figure = go.Figure(layout=layout(x=f"training of all branches ({what})", y=unit(rank), height=440))
+    beside(figure)
     figure.update_xaxes(type="log", exponentformat="power", dtick=1, minor={"dtick": "D1", "showgrid": False})
-    for fit, colour in zip(frontier.fits, (QUIET, SOUP), strict=False):
+    colours = {p.series: QUIET for p in frontier.points if p.raw}
+    colours |= strategy_colours(list(dict.fromkeys(p.series for p in frontier.points if not p.raw)))
+    for fit in frontier.fits:
+        colour = colours.get(fit.label, QUIET)
         if not fit.computes:
             continue
         if fit.low:
@@ -59,29 +68,56 @@ def compute_frontier(frontier: Frontier) -> Figure:
                         y=[shown(s, rank) for _, s in part],
                         mode="lines",
                         line={"color": colour, "width": 2, "dash": dash},
-                        name=plain(fit.label) if dash == "solid" else f"{plain(fit.label)}, extrapolated",
-                        hovertemplate=f"{plain(fit.label)}<br>%{{x:.3g}} FLOPs: %{{y:.4f}}<extra></extra>",
+                        name=f"law of {plain(fit.label)}",
+                        hovertemplate=f"{plain(fit.label)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
                         showlegend=dash == "solid",
                     )
                 )
-    for points, name, colour, symbol in (
-        (frontier.raw, "raw checkpoints", QUIET, "circle"),
-        ([p for p in frontier.soups if not p.on_frontier], "soups", faded(SOUP, 0.45), "circle-open"),
-        ([p for p in frontier.soups if p.on_frontier], "soups on the frontier", SOUP, "diamond"),
-    ):
-        if points:
-            figure.add_trace(
-                go.Scatter(
-                    x=[p.compute for p in points],
-                    y=[shown(p.score, rank) for p in points],
-                    mode="markers",
-                    name=name,
-                    marker={"color": colour, "size": 10 if symbol == "diamond" else 7, "symbol": symbol},
-                    customdata=[[p.name, _hover(p, frontier)] for p in points],
-                    hovertemplate="%{customdata[1]}<extra></extra>",
-                )
+    for series, colour in colours.items():
+        mine = [p for p in frontier.points if p.series == series]
+        figure.add_trace(
+            go.Scatter(
+                x=[p.compute for p in mine],
+                y=[shown(p.score, rank) for p in mine],
+                mode="markers",
+                name=plain(series),
+                marker={
+                    "color": colour,
+                    "size": [10 if p.on_frontier else 7 for p in mine],
+                    "symbol": [_symbol(p) for p in mine],
+                },
+                customdata=[[p.name, _hover(p, frontier)] for p in mine],
+                hovertemplate="%{customdata[1]}<extra></extra>",
             )
+        )
+    for arrow in frontier.arrows:
+        figure.add_annotation(
+            x=math.log10(arrow.end[0]),
+            y=shown(arrow.end[1], rank),
+            ax=math.log10(arrow.start[0]),
+            ay=shown(arrow.start[1], rank),
+            axref="x",
+            ayref="y",
+            arrowhead=2,
+            arrowwidth=2,
+            arrowcolor=SOUP if arrow.gain > 0 else QUIET,
+            text="",
+        )
+        figure.add_annotation(
+            x=math.log10(arrow.end[0]),
+            y=shown(arrow.end[1], rank),
+            xshift=8,
+            yshift=-14 if arrow.gain > 0 else 14,
+            xanchor="left",
+            showarrow=False,
+            font={"size": 11},
+            text=f"{plain(arrow.name)} {difference_text(arrow.gain, rank)}",
+        )
     return figure
+
+
+def _symbol(point: ComputePoint) -> str:
+    return "circle" if point.raw else "diamond" if point.on_frontier else "diamond-open"
 
 
 def surface(sweep: Surface) -> Figure:
@@ -166,37 +202,36 @@ def merge_size(sweep: Surface) -> Figure:
 
 
 def predicted(sweep: Surface) -> Figure:
-    """What the theory promised for each soup against what was measured; on the line they agree."""
+    """What soups of one and two branches promise for every larger soup against what it measured."""
     import plotly.graph_objects as go
 
     rank = sweep.rank_by
-    cells = [c for c in sweep.cells if c.predicted is not None]
+    soups = () if sweep.prediction is None else sweep.prediction.soups
     figure = go.Figure(layout=layout(x=f"predicted {unit(rank)}", y=f"measured {unit(rank)}", height=380))
-    values = [shown(v, rank) for c in cells for v in (c.value, c.predicted or 0.0)]
+    values = [shown(v, rank) for soup in soups for v in (soup.predicted, soup.measured)]
     ends = [min(values), max(values)]
     figure.add_trace(
         go.Scatter(
             x=ends, y=ends, mode="lines", line={"dash": "dot", "color": QUIET}, name="agreement", hoverinfo="skip"
         )
     )
-    ns = sorted({c.n_branches for c in cells})
     colours = colours_of([str(n) for n in sorted({c.n_branches for c in sweep.cells})])
-    for n in ns:
-        mine = [c for c in cells if c.n_branches == n]
+    for n in sorted({soup.n_branches for soup in soups}):
+        mine = [soup for soup in soups if soup.n_branches == n]
         figure.add_trace(
             go.Scatter(
-                x=[shown(c.predicted or 0.0, rank) for c in mine],
-                y=[shown(c.value, rank) for c in mine],
+                x=[shown(soup.predicted, rank) for soup in mine],
+                y=[shown(soup.measured, rank) for soup in mine],
                 mode="markers",
                 name=f"N = {n}",
                 marker={"size": 9, "color": colours[str(n)]},
                 customdata=[
                     [
-                        c.name,
-                        f"N = {n}, K = {c.k}<br>predicted {score_text(c.predicted, rank)}<br>measured "
-                        f"<b>{score_text(c.value, rank)}</b>",
+                        soup.name,
+                        f"<b>{plain(soup.label)}</b>, K = {soup.k}<br>predicted {score_text(soup.predicted, rank)}"
+                        f"<br>measured <b>{score_text(soup.measured, rank)}</b>",
                     ]
-                    for c in mine
+                    for soup in mine
                 ],
                 hovertemplate="%{customdata[1]}<extra></extra>",
             )
@@ -206,7 +241,8 @@ def predicted(sweep: Surface) -> Figure:
 
 def _hover(point: ComputePoint, frontier: Frontier) -> str:
     shape = "" if point.k is None else f"<br>N = {point.n_branches}, K = {point.k}"
+    what = "FLOPs" if frontier.in_flops else "tokens"
     return (
-        f"<b>{plain(point.label)}</b>{shape}<br>{point.compute:.4g} FLOPs<br>{plain(frontier.split)} "
-        f"<b>{score_text(point.score, frontier.rank_by)}</b><br>{plain(point.name)}"
+        f"<b>{plain(point.series)}</b> of {plain(point.label)}{shape}<br>{point.compute:.4g} {what}<br>"
+        f"{plain(frontier.split)} <b>{score_text(point.score, frontier.rank_by)}</b><br>{plain(point.name)}"
     )

@@ -37,16 +37,26 @@ def colours_of(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def strategy_colours(names: Sequence[str]) -> Mapping[str, str]:
-    """The same for strategies; Trajectory Soup keeps its own."""
-    others = colours_of([name for name in names if "trajectory soup" not in name.lower()])
-    soups = [name for name in names if name not in others]
-    return {**others, **{name: SOUP if i == 0 else faded(SOUP, 0.6) for i, name in enumerate(soups)}}
+    """One colour for each strategy, whatever stands in brackets behind it; Trajectory Soup keeps its own."""
+    families = list(dict.fromkeys(family(name) for name in names))
+    others = colours_of([name for name in families if "trajectory soup" not in name.lower()])
+    return {name: others.get(family(name), SOUP) for name in names}
+
+
+def family(name: str) -> str:
+    """A strategy without its setting or branch: Model Soup (Limited) is Model Soup."""
+    return name.partition(" (")[0]
 
 
 def faded(colour: str, alpha: float) -> str:
     """The same colour, see-through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def beside(figure: Any) -> None:
+    """Put the legend to the right of a wide figure; the page moves it above on a narrow one."""
+    figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"})
 
 
 def layout(*, x: str, y: str, height: int = HEIGHT, **more: Any) -> dict[str, Any]:
@@ -90,6 +100,16 @@ def difference_text(value: float | None, rank_by: RankBy) -> str:
     else:
         text = f"{value:+.4f} nats"
     return text.replace("-", "−", 1)
+
+
+def bare_difference(value: float | None, rank_by: RankBy) -> str:
+    """The same without its unit, for a column that says it once."""
+    return difference_text(value, rank_by).rsplit(" ", 1)[0]
+
+
+def signal_text(rank_by: RankBy) -> str:
+    """The signal and the unit of its differences."""
+    return "loss, nats" if rank_by is RankBy.LOSS else "accuracy, points"
 
 
 def better(a: float, b: float, rank_by: RankBy) -> bool:
