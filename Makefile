@@ -12,8 +12,8 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
-results: $(VENV)/.dev  ## docs/results.md: the embedded study with five seeds of everything; goes on where it was
-	$(BIN)/trajsoup demo --seeds 5 --output results-output
+results: $(VENV)/.dev  ## docs/results.md: the paper preset, five seeds of everything, under an hour on two cores; goes on where it was
+	$(BIN)/trajsoup demo --preset paper --output results-output
 	$(BIN)/python docs/generate_results.py results-output
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests

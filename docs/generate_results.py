@@ -1,6 +1,6 @@
 """Write docs/results.md from the records of a finished study with several seeds.
 
-make results        (trajsoup demo --seeds 5 --output results-output && python docs/generate_results.py results-output)
+make results        (trajsoup demo --preset paper --output results-output && python docs/generate_results.py results-output)
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def results_page(folder: Path) -> str:
     parts = [
         "# Results of the embedded study",
         "",
-        f"Printed by `make results` from the records of `trajsoup demo --seeds {len(seeds.seeds)}`. Do not edit. "
+        f"Printed by `make results` from the records of `trajsoup demo --preset paper`, {len(seeds.seeds)} seeds. "
+        "Do not edit. "
         f"{plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} tokens, {plan.epochs:.2f} "
         "epochs; every seed has its own fork point and data orders. Branches, K and horizon are chosen on validation, with "
         "the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",

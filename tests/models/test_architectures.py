@@ -125,7 +125,8 @@ def strangers(tmp_path_factory):
 @pytest.mark.parametrize("fork", [True, False])
 def test_the_doctor_knows_branches_from_strangers(strangers, fork):
     extra = ("--fork-point", strangers / "first-start") if fork else ()
-    assert succeeds("doctor", strangers / "first-1", strangers / "first-2", *extra).out.count("averages well") == 2
+    alike = succeeds("doctor", strangers / "first-1", strangers / "first-2", *extra, "--json").json
+    assert alike["branches"][-1]["outlook"] == "averages well"
     done = trajsoup("doctor", strangers / "first-1", strangers / "second-1", *extra, "--json")
     assert done.code == 1
     assert [b["outlook"] for b in done.json["branches"]] == ["averages well", "leave it out"]

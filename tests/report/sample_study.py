@@ -195,7 +195,13 @@ def write_answer(records: Records) -> None:
     if not by_signal:
         return
     rows = {row.name: row for row in records.require("rows").rows}
-    words = sentences(found, rows=rows, evaluations=records.require("evaluations"), screen=records.require("screen"))
+    words = sentences(
+        found,
+        rows=rows,
+        evaluations=records.require("evaluations"),
+        screen=records.require("screen"),
+        validation=records.require("validation"),
+    )
     records.write(
         "answer",
         r.AnswerRecord(

@@ -42,6 +42,7 @@ def test_the_record_names_every_ingredient_with_weight_tokens_scores_and_sha256(
             "branch": branch,
             "tokens": step * 1000,
             "train_loss": train_loss,
+            "window_tokens": None,
             "val_loss": val_loss,
             "accuracy": accuracy,
             "sha256": {p.name: sha256(p) for p in sorted((runs / branch / f"checkpoint-{step}").glob("*.safetensors"))},
