@@ -229,7 +229,10 @@ def test_no_k_where_one_is_needed_says_so(runs, tmp_path):
 def test_no_ingredient_left_after_the_screen_says_so(runs, tmp_path):
     args = (runs / "EXP1", runs / "EXP3", "--baseline", "EXP1", "--tolerance", -0.5, "--k", 1)
     message = refused("merge", *args, "-o", tmp_path / "soup")
-    assert message == "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
+    assert (
+        message
+        == "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
+    )
     assert os.listdir(tmp_path) == []
 
 

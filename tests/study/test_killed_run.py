@@ -78,7 +78,7 @@ def killed_and_rerun(tmp_path, *, kills):
     assert records_of(troubled) == records_of(quiet)
     assert len(records_of(quiet)) == 11
     plan = json.loads((quiet / "records" / "plan.json").read_text())
-    assert all("wsd" in branch["recipe"]["schedule"] for branch in plan["branches"].values())
+    assert all("last 0.25 decays" in branch["recipe"]["schedule"] for branch in plan["branches"].values())
 
 
 def test_a_killed_study_ends_with_the_same_records(tmp_path):
