@@ -17,6 +17,7 @@ from typing import Any
 
 CHUNK_BYTES = 256 << 10  # stays in the processor's cache between socket and buffer
 ANSWERED = (200, 206)  # some servers say 200 and send the range nevertheless: its length tells
+MISUNDERSTOOD = (301, 307, 400, 403)  # another region or way of signing, which the client finds out by itself
 _LOCK = threading.Lock()
 
 
@@ -41,6 +42,7 @@ class RangeReader:
                 return _receive(answer, view)
             answer.drain_conn()
             answer.release_conn()
+            self._direct = answer.status not in (*ANSWERED, *MISUNDERSTOOD)  # a busy store is asked directly again
         return _copy(self._ask(key, ranges), view)
 
     def _ask(self, key: str, ranges: str) -> Iterator[bytes]:
@@ -52,7 +54,6 @@ class RangeReader:
             body = self._client.get_object(Bucket=bucket, Key=name, Range=ranges, **self.filesystem.req_kw)["Body"]
         except ClientError as error:
             raise translate_boto_error(error) from error
-        self._direct = False  # the client got what we did not: let it ask from now on
         return body.iter_chunks(CHUNK_BYTES)
 
     def _send(self, key: str, ranges: str) -> Any:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trajsoup.core.pool import Pool
 from trajsoup.core.scores import TestScores, ValidationScores
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trajsoup.study.score import ScoreSettings
 
 FORK_POINT = "fork-point"  # its key among the checkpoints
+Scores = TypeVar("Scores", ValidationScores, TestScores)
 OnScore = Callable[[str, int, int], None]  # what, done, total
 
 
@@ -71,61 +72,56 @@ class Scorer:
             progress=lambda done, total: self.progress(what, done, total),
         )
 
-    def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
-        """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
-        from trajsoup.study.score import score_validation
-
-        self._share(
-            rows, split=Split.VALIDATION, corpus=self.corpus, records=self.folder, settings=self.settings, what=what
-        )
-        return score_validation(
+    def _score(
+        self,
+        score: Callable[..., dict[str, Scores]],
+        rows: Sequence[Row],
+        *,
+        split: Split,
+        what: str,
+        corpus: Corpus | None = None,
+        records: Path | None = None,
+        settings: ScoreSettings | None = None,
+    ) -> dict[str, Scores]:
+        """What the machines of the executor have not scored into the records, this process does."""
+        corpus, records, settings = corpus or self.corpus, records or self.folder, settings or self.settings
+        self._share(rows, split=split, corpus=corpus, records=records, settings=settings, what=what)
+        return score(
             rows,
             checkpoints=self.checkpoints,
-            corpus=self.corpus,
-            records=self.folder,
-            settings=self.settings,
+            corpus=corpus,
+            records=records,
+            settings=settings,
             model_source=self.model_source,
             options=self.options,
             progress=lambda done, total: self.progress(what, done, total),
         )
 
+    def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
+        """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
+        from trajsoup.study.score import score_validation
+
+        return self._score(score_validation, rows, split=Split.VALIDATION, what=what)
+
     def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
         """Score chosen rows on test documents."""
         from trajsoup.study.score import score_test
 
-        self._share(
-            rows, split=Split.TEST, corpus=self.corpus, records=self.folder, settings=self.settings, what="test"
-        )
-        return score_test(
-            rows,
-            checkpoints=self.checkpoints,
-            corpus=self.corpus,
-            records=self.folder,
-            settings=self.settings,
-            model_source=self.model_source,
-            options=self.options,
-            progress=lambda done, total: self.progress("test", done, total),
-        )
+        return self._score(score_test, rows, split=Split.TEST, what="test")
 
     def probe(self, rows: Sequence[Row], *, max_tokens: int) -> dict[str, ValidationScores]:
         """Loss of rows on a fixed probe of training documents."""
         from trajsoup.lm.probe import probe_of
         from trajsoup.study.score import score_validation
 
-        there = dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens))
-        settings = dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None)
-        self._share(
-            rows, split=Split.VALIDATION, corpus=there, records=self.folder / "probe", settings=settings, what="probe"
-        )
-        return score_validation(
+        return self._score(
+            score_validation,
             rows,
-            checkpoints=self.checkpoints,
-            corpus=there,
+            split=Split.VALIDATION,
+            what="probe",
+            corpus=dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens)),
             records=self.folder / "probe",
-            settings=settings,
-            model_source=self.model_source,
-            options=self.options,
-            progress=lambda done, total: self.progress("probe", done, total),
+            settings=dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None),
         )
 
 
