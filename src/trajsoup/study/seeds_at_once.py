@@ -59,6 +59,7 @@ def run_seeds(
 ) -> list[str]:
     """Run these seeds of the study, `jobs` processes at work in all; return the names of the records made."""
     at_once = min(jobs, len(seeds))
+    left_over = len(seeds) % at_once  # the last ones find cores free: they share these
     trained: dict[int, Sequence[Progress]] = {}
 
     def take(kind: str, seed: int, *what: Any) -> None:
@@ -72,18 +73,19 @@ def run_seeds(
             on_train(stage, [p for s in sorted(trained) for p in trained[s]])
 
     with _listening(take) as address, LocalExecutor(at_once) as executor:
+        company = [left_over if i >= len(seeds) - left_over else at_once for i in range(len(seeds))]
         tasks = [
             SeedTask(
                 setup=setup,
                 seed=seed,
-                jobs=max(jobs // at_once, 1),
-                threads=max(len(os.sched_getaffinity(0)) // at_once, 1),
+                jobs=max(jobs // beside, 1),
+                threads=max(len(os.sched_getaffinity(0)) // beside, 1),
                 cache=cache,
                 corpus=corpus,
                 events=address,
                 run=run,
             )
-            for seed in seeds
+            for seed, beside in zip(seeds, company, strict=True)
         ]
         return [name for made in executor.map(run_seed, tasks, attempts=1) for name in made]
 
