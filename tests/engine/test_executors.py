@@ -80,3 +80,19 @@ def test_an_interrupt_ends_the_tasks_and_the_executor_stays_usable(executor):
     with pytest.raises(KeyboardInterrupt):
         executor.map(tasks.sleepy, range(50), progress=interrupt)
     assert executor.map(tasks.double, [4]) == [8]
+
+
+def test_interrupts_at_any_moment_of_quick_tasks_leave_the_executor_usable(executor):
+    """Ray's own cancelling of tasks ends the driver when a task begins at that moment."""
+
+    def interrupt_at(last):
+        def progress(number, result):
+            if number >= last:
+                raise KeyboardInterrupt
+
+        return progress
+
+    for last in range(0, 30, 3):
+        with pytest.raises(KeyboardInterrupt):
+            executor.map(tasks.double, range(40), progress=interrupt_at(last))
+    assert executor.map(tasks.double, [4]) == [8]

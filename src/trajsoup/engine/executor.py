@@ -185,6 +185,10 @@ class Tally:
         """The number of the next item to run."""
         return self._waiting.pop(0) if self._waiting else None
 
+    def put_back(self, number: int) -> None:
+        """It was taken and not tried."""
+        self._waiting.insert(0, number)
+
     def succeeded(self, number: int, result: Any) -> None:
         """An item has its result."""
         self._results[number] = result

@@ -1,6 +1,6 @@
 """The executor on a Ray cluster: one that runs already, or one of this machine that is started and stopped here.
 
-Ray places the tasks and notices dead workers and nodes; how often a task is tried again is decided where it is for this
+Ray places the workers and notices dead workers and nodes; how often a task is tried again is decided where it is for this
 machine too (executor.Tally), so that both behave alike.
 """
 
@@ -12,15 +12,19 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from trajsoup.engine.executor import ATTEMPTS, Item, Needs, Result, Tally
-from trajsoup.engine.ray_gang import cancel_all, map_gangs
+from trajsoup.engine.ray_gang import map_gangs
+from trajsoup.engine.ray_hands import end_hands, start_hand
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
-LONG_SECONDS = 60.0  # a time limit beside which the wait for a worker is small
+AHEAD = 2  # tasks that a worker has, if its tasks are quick: the second hides the way there and back
+QUICK_SECONDS = 0.5
+STILLBORN = 20  # workers that may end before they began, one after the other
 
 
 @contextlib.contextmanager
@@ -53,14 +57,16 @@ def ray_executor(
             raise ExecutorError(
                 f"{_named(address)} cannot be reached ({_first_line(error)}): check its address"
             ) from error
+    executor = RayExecutor(cpus=cpus, keep=address is None)  # others may wait for the room in a cluster that is shared
     try:
-        yield RayExecutor(cpus=cpus)
+        yield executor
     except (ray.exceptions.RaySystemError, ray.exceptions.RpcError, ray.exceptions.LocalRayletDiedError) as error:
         raise ExecutorError(
             f"{_named(address)} is gone ({_first_line(error)}): start it again, then run the same command; what was "
             "finished is kept"
         ) from error
     finally:
+        executor.end()
         if not joined:
             ray.shutdown()
 
@@ -92,11 +98,28 @@ def _local(workers: int | None) -> dict[str, Any]:
     }
 
 
-class RayExecutor:
-    """Tasks on the cluster that ray is connected to."""
+@dataclass(slots=True, eq=False)
+class _Worker:
+    hand: Any
+    place: Any  # reference: done when the worker is there
+    ready: bool = False
+    queue: list[tuple[Any, int]] = field(default_factory=list[tuple[Any, int]])  # reference, item; the first runs
+    started: float = 0.0  # the first of the queue
+    quick: bool = False  # its last task was
 
-    def __init__(self, *, cpus: float = 1) -> None:
-        self.cpus = cpus
+    @property
+    def awaited(self) -> Any:
+        return self.queue[0][0] if self.queue else self.place
+
+
+class RayExecutor:
+    """Workers on the cluster that ray is connected to."""
+
+    def __init__(self, *, cpus: float = 1, keep: bool = True) -> None:
+        """Each task asks for `cpus`. Workers that are kept are there for the next `map` with the same needs."""
+        self.cpus, self.keep = cpus, keep
+        self._workers: list[_Worker] = []
+        self._needs: Needs | None = None
 
     def map(
         self,
@@ -112,65 +135,114 @@ class RayExecutor:
         ray = _import_ray()
         needs = needs or Needs(cpus=self.cpus)
         tally = Tally(items, attempts=attempts, progress=progress)
+        if needs != self._needs:
+            self.end()
+            self._needs = needs
         if needs.nodes > 1:
             return map_gangs(ray, function, tally=tally, needs=needs, timeout_seconds=timeout_seconds)
-        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus or None, max_retries=0, retry_exceptions=False)(
-            function
-        )
-        running: dict[Any, tuple[int, float]] = {}
-        alone = asked = time.monotonic()
-        # A queue of two hides the way there and back. The second waits at most as long as the first may take.
-        ahead = 2 if timeout_seconds is None or timeout_seconds >= LONG_SECONDS else 1
-        limit = None if timeout_seconds is None else ahead * timeout_seconds
-        slots = ahead * self._slots(ray, needs)
         try:
-            while not tally.done:
-                if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
-                    slots, asked = ahead * self._slots(ray, needs), time.monotonic()
-                if slots or running:
-                    alone = time.monotonic()
-                elif time.monotonic() - alone > IDLE_SECONDS:
-                    raise ExecutorError(
-                        f"no machine of the cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs to give: start one, "
-                        "or ask for fewer"
-                    )
-                while len(running) < slots and (number := tally.take()) is not None:
-                    running[task.remote(items[number])] = (number, time.monotonic())
-                if not running:
-                    time.sleep(POLL_SECONDS)
-                    continue
-                ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
-                for reference in ready:
-                    self._take(ray, reference, running.pop(reference)[0], tally)
-                self._end_late(ray, running, tally, limit)
+            self._work_off(ray, function, tally, needs, timeout_seconds)
+        except BaseException:
+            self._drop(ray, [w for w in self._workers if w.queue])
+            raise
         finally:
-            cancel_all(ray, list(running))
+            if not self.keep:
+                self.end()
         return tally.results()
 
-    def _take(self, ray: Any, reference: Any, number: int, tally: Tally) -> None:
+    def end(self) -> None:
+        """End all workers."""
+        self._drop(_import_ray(), self._workers)
+
+    def _work_off(
+        self, ray: Any, function: Callable[..., Any], tally: Tally, needs: Needs, timeout_seconds: float | None
+    ) -> None:
+        task = ray.put(function)
+        slots, asked = _slots(ray, needs), time.monotonic()
+        alone, stillborn = time.monotonic(), 0
+        while not tally.done:
+            if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
+                slots, asked = _slots(ray, needs), time.monotonic()
+            self._hand_out(ray, task, tally, needs, slots)
+            awaited = [w.awaited for w in self._workers if w.queue or not w.ready]
+            ready = set(ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)[0]) if awaited else set()
+            if not awaited:
+                time.sleep(POLL_SECONDS)
+            for worker in [w for w in self._workers if w.awaited in ready]:
+                if worker.ready:
+                    self._take(ray, worker, tally)
+                elif not self._has_come(ray, worker):
+                    stillborn += 1
+            self._end_late(ray, tally, timeout_seconds)
+            if any(w.ready for w in self._workers):
+                alone, stillborn = time.monotonic(), 0
+            elif time.monotonic() - alone > IDLE_SECONDS or stillborn > STILLBORN:
+                raise ExecutorError(
+                    f"no machine of the cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs to give: start one, "
+                    "or ask for fewer"
+                )
+
+    def _hand_out(self, ray: Any, task: Any, tally: Tally, needs: Needs, slots: int) -> None:
+        for _ in range(min(slots, tally.unfinished) - len(self._workers)):
+            hand = start_hand(ray, needs)
+            self._workers.append(_Worker(hand, hand.here.remote()))
+        for depth in range(AHEAD):
+            for worker in self._workers:
+                if worker.ready and len(worker.queue) == depth and (depth == 0 or worker.quick):
+                    if (number := tally.take()) is None:
+                        return
+                    if not worker.queue:
+                        worker.started = time.monotonic()
+                    worker.queue.append((worker.hand.run.remote(task, tally.items[number]), number))
+
+    def _has_come(self, ray: Any, worker: _Worker) -> bool:
+        try:
+            ray.get(worker.place)
+        except ray.exceptions.RayError:  # its node went while it started
+            self._drop(ray, [worker])
+            return False
+        worker.ready = True
+        return True
+
+    def _take(self, ray: Any, worker: _Worker, tally: Tally) -> None:
+        reference, number = worker.queue.pop(0)
+        now = time.monotonic()
+        worker.quick, worker.started = now - worker.started < QUICK_SECONDS, now
         try:
             result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             tally.failed(number, error.cause if isinstance(error.cause, Exception) else error)
         except ray.exceptions.RayError as error:  # worker crashed, node died, out of memory
+            self._lose(ray, worker, tally)
             tally.failed(number, ExecutorError(f"its worker was lost ({type(error).__name__})"))
         else:
             tally.succeeded(number, result)
 
-    def _end_late(self, ray: Any, running: dict[Any, tuple[int, float]], tally: Tally, limit: float | None) -> None:
+    def _end_late(self, ray: Any, tally: Tally, limit: float | None) -> None:
         now = time.monotonic()
-        for reference, (number, started) in list(running.items()):
-            if limit is not None and now - started >= limit:
-                del running[reference]
-                with contextlib.suppress(Exception):
-                    ray.cancel(reference, force=True)
+        for worker in [w for w in self._workers if w.queue]:
+            if limit is not None and now - worker.started >= limit:
+                _, number = worker.queue.pop(0)
+                self._lose(ray, worker, tally)
                 tally.failed(number, ExecutorError(f"it took more than {limit:g} s"))
 
-    def _slots(self, ray: Any, needs: Needs) -> int:
-        """Tasks the cluster can run at once: more than twice as many would wait in a queue while their time runs."""
-        there = ray.cluster_resources()
-        room = there.get("CPU", 0) / needs.cpus
-        return int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
+    def _lose(self, ray: Any, worker: _Worker, tally: Tally) -> None:
+        """What waited behind the task that failed is nobody's fault."""
+        for _, number in worker.queue:
+            tally.put_back(number)
+        self._drop(ray, [worker])
+
+    def _drop(self, ray: Any, workers: Sequence[_Worker]) -> None:
+        gone = list(workers)
+        self._workers = [w for w in self._workers if w not in gone]
+        end_hands(ray, [w.hand for w in gone], [w.place for w in gone])
+
+
+def _slots(ray: Any, needs: Needs) -> int:
+    """Workers that the cluster has room for."""
+    there = ray.cluster_resources()
+    room = there.get("CPU", 0) / needs.cpus
+    return int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
 
 
 def _import_ray() -> Any:

@@ -11,16 +11,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from trajsoup.engine.executor import Member, Needs, Tally
+from trajsoup.engine.ray_hands import end_hands, start_hand
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 20.0  # after the first member ended
-CANCEL_SECONDS = 10.0
 PLACE_SECONDS = 120.0  # how long no gang may find room, with none at work, before we give up
 
 
@@ -61,8 +61,10 @@ class _Gang:
     item: Any
     needs: Needs
     group: Any = None
-    place: Any = None  # reference to the address and port of rank 0
-    members: list[Any] = field(default_factory=list[Any])
+    hands: list[Any] = field(default_factory=list[Any])  # one on each node
+    places: list[Any] = field(default_factory=list[Any])
+    meeting: Any = None  # reference to the address and port of rank 0
+    members: list[Any] = field(default_factory=list[Any])  # what the hands do
     ended: dict[int, Any] = field(default_factory=dict[int, Any])  # rank -> result or exception
     failed: Exception | None = None
     started: float = 0.0
@@ -73,11 +75,13 @@ class _Gang:
 
         bundle = {"CPU": self.needs.cpus, **({"GPU": self.needs.gpus} if self.needs.gpus else {})}
         self.group = placement_group([bundle] * self.needs.nodes, strategy="STRICT_SPREAD")
-        self.place = self._remote(meeting_point, rank=0).remote()
+        self.hands = [self._hand(rank) for rank in range(self.needs.nodes)]
+        self.places = [hand.here.remote() for hand in self.hands]
+        self.meeting = self.hands[0].run.remote(meeting_point)
 
     @property
     def awaited(self) -> list[Any]:
-        return [r for rank, r in enumerate(self.members) if rank not in self.ended] or [self.place]
+        return [r for rank, r in enumerate(self.members) if rank not in self.ended] or [self.meeting]
 
     def go_on(self, timeout_seconds: float | None) -> bool:
         """Look what has happened; return whether the gang is over."""
@@ -116,31 +120,30 @@ class _Gang:
         """End what still runs, and give the room back."""
         from ray.util.placement_group import remove_placement_group
 
-        cancel_all(self.ray, [r for rank, r in enumerate(self.members) if rank not in self.ended])
+        end_hands(self.ray, self.hands, self.places)
         with contextlib.suppress(Exception):
             remove_placement_group(self.group)
 
     def _assemble(self) -> None:
-        if not self.ray.wait([self.place], timeout=0)[0]:
+        if not self.ray.wait([self.meeting], timeout=0)[0]:
             return
-        address, port = self.ray.get(self.place)
+        address, port = self.ray.get(self.meeting)
         self.started = time.monotonic()
         self.members = [
-            self._remote(self.function, rank=rank).remote(
-                self.item, Member(rank=rank, nodes=self.needs.nodes, address=address, port=port)
+            hand.run.remote(
+                self.function, self.item, Member(rank=rank, nodes=self.needs.nodes, address=address, port=port)
             )
-            for rank in range(self.needs.nodes)
+            for rank, hand in enumerate(self.hands)
         ]
 
-    def _remote(self, function: Callable[..., Any], *, rank: int) -> Any:
+    def _hand(self, rank: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        return self.ray.remote(
-            num_cpus=self.needs.cpus,
-            num_gpus=self.needs.gpus or None,
-            max_retries=0,
+        return start_hand(
+            self.ray,
+            self.needs,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=rank),
-        )(function)
+        )
 
     def _result(self, reference: Any) -> Any:
         try:
@@ -149,16 +152,6 @@ class _Gang:
             return error.cause if isinstance(error.cause, Exception) else error
         except self.ray.exceptions.RayError as error:
             return error
-
-
-def cancel_all(ray: Any, references: Sequence[Any]) -> None:
-    """End tasks by force, and wait until they have ended: what they wrote may be removed next."""
-    for reference in references:
-        with contextlib.suppress(Exception):
-            ray.cancel(reference, force=True)
-    if references:
-        with contextlib.suppress(Exception):
-            ray.wait(list(references), num_returns=len(references), timeout=CANCEL_SECONDS)
 
 
 def meeting_point() -> tuple[str, int]:

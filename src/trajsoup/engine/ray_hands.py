@@ -1,0 +1,64 @@
+"""Workers on Ray: processes that are asked to run one function after another, and can be ended at any moment.
+
+They are actors. A plain task can only be ended by `ray.cancel`, and a task that begins to run while it is cancelled
+takes the whole driver with it (Ray 2.60: "Tried to complete task that was not pending").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trajsoup.engine.executor import Needs
+
+END_SECONDS = 10.0  # how long what was ended may take to be gone
+
+
+class Hand:
+    """Lives in a process of its own, somewhere in the cluster."""
+
+    def here(self) -> tuple[str, int]:
+        """The node and the process."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run it."""
+        return function(*arguments)
+
+
+def start_hand(ray: Any, needs: Needs, **where: Any) -> Any:
+    """Ask for a worker. It holds what it needs until it is ended."""
+    actor = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus or None, max_restarts=0, max_task_retries=0, **where)
+    return actor(Hand).remote()
+
+
+def end_hands(ray: Any, hands: Sequence[Any], places: Sequence[Any]) -> None:
+    """End workers, and wait until those of this machine have: what they wrote may be removed next.
+
+    `places` are references to what `Hand.here` said, or will never say.
+    """
+    for hand in hands:
+        with contextlib.suppress(Exception):
+            ray.kill(hand)
+    with contextlib.suppress(Exception):
+        known, _ = ray.wait(list(places), num_returns=len(places), timeout=0)
+        here = ray.get_runtime_context().get_node_id()
+        deadline = time.monotonic() + END_SECONDS
+        for place in known:
+            with contextlib.suppress(ray.exceptions.RayError):
+                node, process = ray.get(place)
+                while node == here and _lives(process) and time.monotonic() < deadline:
+                    time.sleep(0.005)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
