@@ -17,7 +17,7 @@ results: $(VENV)/.dev  ## docs/results.md: the paper preset, five seeds of every
 	$(BIN)/python docs/generate_results.py results-output
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0  # a crashed worker is an error; restarted with loadfile it would hang
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -32,8 +32,9 @@ from trajsoup.engine.workers import Options
 from trajsoup.study.merge import explicit_row, make_soup, plan_row
 
 SHARDS = 4
+ROUNDS = 7  # of two things side by side; the median of their ratios counts
 TASKS = 1000
-SHARD_MEGABYTES = 8  # of each ingredient: about 20 ms of work
+SHARD_MEGABYTES = (8, 32)  # of each ingredient: about 30 and 120 ms of work; shards of real models take seconds
 
 
 def write_run(folder: Path, *, count: int, megabytes: int) -> None:
@@ -76,9 +77,9 @@ def ray_over_threads(folder: Path, count: int) -> None:
     )
 
 
-def task_overhead(folder: Path) -> None:
+def task_overhead(folder: Path, megabytes: int) -> None:
     """1,000 real shard tasks: their own time, measured inside each, against the time that two workers needed for all."""
-    write_run(folder / "overhead", count=4, megabytes=SHARD_MEGABYTES * SHARDS)
+    write_run(folder / "overhead", count=4, megabytes=megabytes * SHARDS)
     plan = plan_at(folder / "overhead", 4)
     (folder / "shards").mkdir()
     arguments = {"exact_from": None, "digest": False, "stretch_bytes": STRETCH_BYTES}
@@ -100,7 +101,7 @@ def task_overhead(folder: Path) -> None:
             empty = timed(lambda e=executor: e.map(tasks.double, range(TASKS)))
         work = sum(inside) / 2
         say(
-            f"overhead of {TASKS:,} shard tasks, {name}",
+            f"overhead of {TASKS:,} tasks, {megabytes} MB shards, {name}",
             f"{outside / work - 1:.1%}",
             f"target 5 %; {1000 * work * 2 / TASKS:.0f} ms of work each; empty ones {1000 * empty / TASKS:.2f} ms each",
         )
@@ -132,14 +133,15 @@ def store_over_get(folder: Path, count: int, patch: pytest.MonkeyPatch) -> None:
         get()
         make_soup(plan, folder / "first", digest=False)  # loads the kernels
         pairs = []
-        for i in range(3):
+        for i in range(ROUNDS):
             plain = timed(get)
             pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"s{i}", digest=False))))
+        ratio = float(np.median([plain / merge for plain, merge in pairs]))
         plain, merge = (float(np.median(column)) for column in zip(*pairs, strict=True))
         size = plan.read_bytes / 1e9
         say(
             "range-read merge / sequential GET",
-            f"{plain / merge:.2f}",
+            f"{ratio:.2f}",
             f"{size / merge:.2f} and {size / plain:.2f} GB/s; target 0.6",
         )
 
@@ -177,7 +179,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "tasks" in only:
-            task_overhead(folder)
+            for megabytes in SHARD_MEGABYTES:
+                (folder / str(megabytes)).mkdir()
+                task_overhead(folder / str(megabytes), megabytes)
         if "ray" in only:
             write_run(folder / "run", count=chosen.checkpoints, megabytes=chosen.megabytes)
             ray_over_threads(folder, chosen.checkpoints)

@@ -9,6 +9,7 @@ from trajsoup.study.file import load_study
 from trajsoup.study.plan import plan_study
 from trajsoup.study.run import run_study
 from trajsoup.study.setup import load_setup
+from trajsoup.study.status import StageState, stages_of
 from trajsoup.study.verify import verify_soup
 
 POLICY = "    retention: {top_k: 2, every_nth: 3}\n"
@@ -35,6 +36,10 @@ def test_what_is_on_disk_is_what_the_record_says_was_kept(ran):
     assert on_disk(ran) == set(record.kept)
     trained = {c.key for branch in ran.records.require("train").branches for c in branch.checkpoints}
     assert trained == {*record.kept, *record.pruned}
+
+
+def test_status_lists_it(ran):
+    assert stages_of(ran.setup)[-1] == StageState(seed=0, stage="retention", state="done")
 
 
 def test_the_best_the_last_and_every_third_of_each_branch_stay(ran):

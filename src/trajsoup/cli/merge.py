@@ -218,10 +218,10 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 
 def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
-    from trajsoup.engine.workers import BUFFER_BYTES
+    from trajsoup.engine.workers import default_buffer_bytes
     from trajsoup.study.merge import read_rate
 
-    rate = read_rate(plan)
+    rate, buffers = read_rate(plan), default_buffer_bytes(plan.checkpoints.values())
     seconds = plan.read_bytes / rate
     if as_json:
         show_json(
@@ -231,7 +231,7 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
                 "read_bytes": plan.read_bytes,
                 "write_bytes": plan.layout.nbytes,
                 "files": [file.name for file in plan.layout.files],
-                "buffer_bytes": BUFFER_BYTES,
+                "buffer_bytes": buffers,
                 "read_seconds": seconds,
                 "screen": [
                     {"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted, "forced": v.forced}
@@ -248,7 +248,7 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     typer.echo(
         f"writes  {format_bytes(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
     )
-    typer.echo(f"memory  about {format_bytes(BUFFER_BYTES)} of buffers, whatever the size of the model")
+    typer.echo(f"memory  about {format_bytes(buffers)} of buffers, whatever the size of the model")
     typer.echo(f"time    about {seconds:,.1f} s to read at {format_bytes(rate)}/s (a sample); writing comes on top")
     typer.echo("nothing was written (--dry-run)")
 

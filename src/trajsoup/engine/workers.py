@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +87,16 @@ class Slices:
         return [self.buffer[begin : begin + self.nbytes] for begin in begins]
 
 
+def is_remote(checkpoints: Iterable[Checkpoint]) -> bool:
+    """Whether ranges travel through a network."""
+    return any(isinstance(path, RemotePath) for checkpoint in checkpoints for path in checkpoint.files)
+
+
+def default_buffer_bytes(checkpoints: Iterable[Checkpoint]) -> int:
+    """Of all workers together."""
+    return REMOTE_BUFFER_BYTES if is_remote(checkpoints) else BUFFER_BYTES
+
+
 class Workers:
     """The threads of one pass over `checkpoints`."""
 
@@ -109,12 +119,12 @@ class Workers:
         self._resident = options.resident
         absent = [path for path in paths if self._resident is None or self._resident.get(path) is None]
         self.direct = not is_warm(absent) if options.direct is None else options.direct
-        self.remote = any(isinstance(path, RemotePath) for path in paths)
+        self.remote = is_remote(checkpoints)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.count = options.workers or (max(DIRECT_WORKERS, cores) if self.direct or waits else cores)
         if self.remote:
             self.count = options.workers or max(REMOTE_WORKERS, cores)
-        budget = options.buffer_bytes or (REMOTE_BUFFER_BYTES if self.remote else BUFFER_BYTES)
+        budget = options.buffer_bytes or default_buffer_bytes(checkpoints)
         share = budget // self.count // (len(checkpoints) + outputs)
         usual = REMOTE_BLOCK_BYTES if self.remote else DIRECT_READ_BYTES if self.direct else WARM_BLOCK_BYTES
         if outputs > 1 and not (waits or self.direct or self.remote):

@@ -40,9 +40,10 @@ def _one(setup: Setup) -> list[StageState]:
     sweeps = [f"sweeps/{sweep.name}" for sweep in setup.sweeps]
     sweeps += [OF_SWEEPS[kind] for kind in dict.fromkeys(sweep.kind for sweep in setup.sweeps) if kind in OF_SWEEPS]
     tuning = ["sft"] if setup.sft is not None else []
+    pruning = ["retention"] if setup.study is not None and setup.study.retention is not None else []
     found: list[StageState] = []
     stale = False
-    for name in (*CHAIN[:-1], *sweeps, *tuning, CHAIN[-1]):
+    for name in (*CHAIN[:-1], *sweeps, *tuning, CHAIN[-1], *pruning):
         inputs = records.inputs(name)
         state = "to do"
         if inputs is not None:
