@@ -52,6 +52,13 @@ def test_a_task_that_hangs_is_ended_and_run_again(executor, tmp_path):
     assert (tmp_path / "mark").exists()
 
 
+def test_a_task_that_takes_far_longer_than_its_like_has_hung(executor, tmp_path, monkeypatch):
+    monkeypatch.setattr("trajsoup.engine.executor.PATIENCE_SECONDS", 3.0)
+    items = [(i, str(tmp_path / "mark") if i == 0 else None) for i in range(3)]
+    assert executor.map(tasks.hang_once, items, timeout_seconds=3600) == [0, 1, 2]
+    assert (tmp_path / "mark").exists()
+
+
 def test_a_task_out_of_memory_is_run_again(executor, tmp_path):
     items = [(i, str(tmp_path / "mark") if i == 2 else None) for i in range(3)]
     assert executor.map(tasks.run_out_of_memory_once, items) == [0, 1, 2]

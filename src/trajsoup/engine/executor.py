@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 ATTEMPTS = 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 TASK_SECONDS = 6 * 3600.0  # of a task that reads or scores: none takes so long, so one that does has hung
+PATIENCE_SECONDS = 600.0  # no task of a limited time has hung before
+PATIENCE = 20  # times the longest of its like: one that takes longer has hung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +111,9 @@ class LocalExecutor:
         try:
             while not tally.done:
                 self._hand_out(tally, function)
-                for worker in self._ended(timeout_seconds):
-                    self._take(worker, tally, timeout_seconds)
+                limit = tally.limit(timeout_seconds)
+                for worker in self._ended(limit):
+                    self._take(worker, tally, limit)
         except BaseException:
             for worker in [w for w in self._running if w.number is not None]:
                 self._drop(worker)
@@ -145,7 +148,10 @@ class LocalExecutor:
             if worker.connection.poll():
                 error, result = worker.connection.recv()
                 worker.number = None
-                tally.failed(number, error) if error is not None else tally.succeeded(number, result)
+                if error is not None:
+                    tally.failed(number, error)
+                else:
+                    tally.succeeded(number, result, seconds=time.monotonic() - worker.started)
                 return
         except (EOFError, OSError):
             pass
@@ -154,7 +160,9 @@ class LocalExecutor:
         code = worker.process.exitcode
         tally.failed(
             number,
-            ExecutorError(f"its process ended with code {code}" if dead else f"it took more than {timeout_seconds} s"),
+            ExecutorError(
+                f"its process ended with code {code}" if dead else f"it took more than {timeout_seconds:g} s"
+            ),
         )
 
     def _drop(self, worker: _Worker) -> None:
@@ -170,6 +178,7 @@ class Tally:
         self._waiting = list(range(len(items)))
         self._failures = [0] * len(items)
         self._results: dict[int, Any] = {}
+        self._longest: float | None = None
 
     @property
     def unfinished(self) -> int:
@@ -189,9 +198,16 @@ class Tally:
         """It was taken and not tried."""
         self._waiting.insert(0, number)
 
-    def succeeded(self, number: int, result: Any) -> None:
+    def limit(self, timeout_seconds: float | None) -> float | None:
+        """How long a task may take: less than it was given, once its like have shown how long they take."""
+        if timeout_seconds is None or self._longest is None:
+            return timeout_seconds
+        return min(timeout_seconds, max(PATIENCE * self._longest, PATIENCE_SECONDS))
+
+    def succeeded(self, number: int, result: Any, *, seconds: float) -> None:
         """An item has its result."""
         self._results[number] = result
+        self._longest = max(seconds, self._longest or 0.0)
         self.progress(number, result)
 
     def failed(self, number: int, error: BaseException) -> None:

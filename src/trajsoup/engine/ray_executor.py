@@ -173,7 +173,7 @@ class RayExecutor:
                     self._take(ray, worker, tally)
                 elif not self._has_come(ray, worker):
                     stillborn += 1
-            self._end_late(ray, tally, timeout_seconds)
+            self._end_late(ray, tally, tally.limit(timeout_seconds))
             if any(w.ready for w in self._workers):
                 alone, stillborn = time.monotonic(), 0
             elif time.monotonic() - alone > IDLE_SECONDS or stillborn > STILLBORN:
@@ -207,7 +207,8 @@ class RayExecutor:
     def _take(self, ray: Any, worker: _Worker, tally: Tally) -> None:
         reference, number = worker.queue.pop(0)
         now = time.monotonic()
-        worker.quick, worker.started = now - worker.started < QUICK_SECONDS, now
+        seconds, worker.started = now - worker.started, now
+        worker.quick = seconds < QUICK_SECONDS
         try:
             result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
@@ -216,7 +217,7 @@ class RayExecutor:
             self._lose(ray, worker, tally)
             tally.failed(number, ExecutorError(f"its worker was lost ({type(error).__name__})"))
         else:
-            tally.succeeded(number, result)
+            tally.succeeded(number, result, seconds=seconds)
 
     def _end_late(self, ray: Any, tally: Tally, limit: float | None) -> None:
         now = time.monotonic()

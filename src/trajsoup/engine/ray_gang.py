@@ -36,7 +36,7 @@ def map_gangs(
                 gangs.append(_Gang(ray, function, number, tally.items[number], needs))
             ray.wait([r for gang in gangs for r in gang.awaited], num_returns=1, timeout=POLL_SECONDS)
             for gang in list(gangs):
-                if gang.go_on(timeout_seconds):
+                if gang.go_on(tally.limit(timeout_seconds)):
                     gangs.remove(gang)
                     gang.end()
                     gang.tell(tally)
@@ -108,7 +108,7 @@ class _Gang:
         """Rank 0 speaks for all. Without its word, any member's failure is the gang's."""
         wrong = [value for _, value in sorted(self.ended.items()) if isinstance(value, Exception)]
         if self.failed is None and 0 in self.ended and not isinstance(self.ended[0], Exception):
-            tally.succeeded(self.number, self.ended[0])
+            tally.succeeded(self.number, self.ended[0], seconds=time.monotonic() - self.started)
         else:
             error = self.failed or (wrong[0] if wrong else ExecutorError("a member left the others waiting"))
             ray_error = isinstance(error, self.ray.exceptions.RayError)
