@@ -9,7 +9,14 @@ import sys
 from pathlib import Path
 
 from trajsoup.study.record_files import Records
-from trajsoup.study.tables import comparisons_table, main_table, screen_table, seeds_table
+from trajsoup.study.tables import (
+    comparisons_table,
+    further_comparisons,
+    grid_over_seeds,
+    main_table,
+    screen_table,
+    seeds_table,
+)
 
 PAGE = Path(__file__).with_name("results.md")
 
@@ -17,6 +24,7 @@ PAGE = Path(__file__).with_name("results.md")
 def results_page(folder: Path) -> str:
     """Main table over seeds, orderings, and the first seed in detail."""
     records = Records(folder)
+    every = [records, *(Records(folder / "seeds" / str(seed)) for seed in records.require("seeds").seeds[1:])]
     plan, seeds = records.require("plan"), records.require("seeds")
     parts = [
         "# Results of the embedded study",
@@ -30,9 +38,11 @@ def results_page(folder: Path) -> str:
         seeds_table(seeds).markdown(),
         "## Which orderings hold",
         "",
-        comparisons_table(seeds).markdown(),
-        *(f"- {sentence}" for sentence in seeds.words),
+        comparisons_table(seeds.comparisons).markdown(),
+        "## The paper's other comparisons",
         "",
+        *(table.markdown() for table in further_comparisons(records)),
+        *(table.markdown() for table in (grid_over_seeds(every),) if table is not None),
         "## The first seed",
         "",
         main_table(records).markdown(),

@@ -54,6 +54,7 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
         comparisons_table,
         fine_tuning_table,
         frontier_table,
+        further_comparisons,
         main_table,
         prediction_table,
         screen_table,
@@ -73,7 +74,7 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     if (tuned := fine_tuning_table(records)) is not None:
         tables.append(tuned)
     if (seeds := records.read("seeds")) is not None:
-        tables += [seeds_table(seeds), comparisons_table(seeds)]
+        tables += [seeds_table(seeds), comparisons_table(seeds.comparisons), *further_comparisons(records)]
     for table in tables:
         show(table, form)
 

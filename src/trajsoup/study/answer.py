@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trajsoup.core.soup import Row
@@ -96,13 +96,18 @@ def _put_aside(out: Path) -> None:
     out.rename(older)
 
 
-def seeds_stage(folder: Path, folders: Sequence[Path]) -> bool:
-    """Collect main table and comparisons over the seeds' folders, the first of which is the study's own."""
+def seeds_stage(folder: Path, folders: Sequence[Path], *, further: Sequence[str] = ()) -> bool:
+    """Collect main table and comparisons over the seeds' folders, the first of which is the study's own.
+
+    `further` names the records of sweeps and fine-tuning.
+    """
     root = Records(folder)
     every = [Records(path) for path in folders]
     answers = [records.require("answer") for records in every]
     seeds = [answer.seeds[0] for answer in answers]
     inputs = {f"seed-{seed}": r.digest("comparisons") for seed, r in zip(seeds, every, strict=True)}
+    for name in further:
+        inputs |= {f"seed-{seed}/{name}": r.digest(name) for seed, r in zip(seeds, every, strict=True)}
 
     def make() -> SeedsRecord:
         tables = [{e.row: e for e in r.require("evaluations").evaluations} for r in every]
@@ -117,22 +122,44 @@ def seeds_stage(folder: Path, folders: Sequence[Path]) -> bool:
                 if name in t and t[name].overall_average is not None
             }
             rows += _spread(name, Signal.ACCURACY, averages, labels[name])
-        found = [{(c.name, c.signal): c for c in r.require("comparisons").comparisons} for r in every]
         names = {q[0]: f"{labels.get(q[1], q[1])} against {labels.get(q[2], q[2])}" for q in QUESTIONS}
-        spreads: list[SeedSpread] = []
-        for name, signal in found[0]:
-            values = {s: f[name, signal].difference for s, f in zip(seeds, found, strict=True) if (name, signal) in f}
-            spreads += _spread(name, signal, values, names[name])
+
+        def over(record: str) -> tuple[SeedSpread, ...]:
+            return _differences(
+                seeds,
+                [r.require(record).comparisons for r in every],
+                label=lambda name: names.get(name, name.replace(f"{record.removeprefix('sweeps/')}/", "")),
+            )
+
+        spreads = over("comparisons")
         return SeedsRecord(
             inputs=inputs,
             seeds=tuple(seeds),
             split=Split.TEST,
             rows=tuple(rows),
-            comparisons=tuple(spreads),
+            comparisons=spreads,
+            further={name: over(name) for name in further},
             words=over_seeds(spreads),
         )
 
     return root.ensure("seeds", inputs, make)
+
+
+def _differences(
+    seeds: Sequence[int], comparisons: Sequence[Sequence[ComparisonRecord]], *, label: Callable[[str], str]
+) -> tuple[SeedSpread, ...]:
+    """What some seeds do not have (another branch passed the screen) is spread over those that have it."""
+    found = [{(c.name, c.signal): c.difference for c in of_seed} for of_seed in comparisons]
+    return tuple(
+        spread
+        for name, signal in dict.fromkeys(key for of_seed in found for key in of_seed)
+        for spread in _spread(
+            name,
+            signal,
+            {s: f[name, signal] for s, f in zip(seeds, found, strict=True) if (name, signal) in f},
+            label(name),
+        )
+    )
 
 
 def _spread(name: str, signal: Signal, values: dict[int, float | None], label: str) -> list[SeedSpread]:

@@ -492,11 +492,12 @@ class SeedSpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedsRecord:
-    """The main table and its comparisons over seeds; below <study>/records of seed 0, others in <study>/seeds/<seed>."""
+    """All comparisons over seeds; below <study>/records of seed 0, others in <study>/seeds/<seed>."""
 
     inputs: Mapping[str, str]
     seeds: tuple[int, ...]
     split: Split
     rows: tuple[SeedSpread, ...]
-    comparisons: tuple[SeedSpread, ...]
+    comparisons: tuple[SeedSpread, ...]  # of the main table
+    further: Mapping[str, tuple[SeedSpread, ...]]  # of sweeps and fine-tuning, by the record's name
     words: tuple[str, ...]

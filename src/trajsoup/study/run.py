@@ -85,7 +85,7 @@ def run_study(
                 one = with_seed(setup, seed)
                 bench = Workbench(one, cache=cache, progress=on_score, corpus=corpus, executor=executor)
                 made += run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
-        if setup.seeds > 1 and seeds_stage(setup.output, [with_seed(setup, s).output for s in range(setup.seeds)]):
+        if setup.seeds > 1 and _of_all_seeds(setup):
             made.append("seeds")
         soup = setup.output / SOUP
         if setup.publish is not None:
@@ -93,6 +93,11 @@ def run_study(
             if publish_study(setup.output, setup.publish, soup=soup if soup.is_dir() else None):
                 made.append("publish")
     return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
+
+
+def _of_all_seeds(setup: Setup) -> bool:
+    further = [f"sweeps/{sweep.name}" for sweep in setup.sweeps] + ["sft"] * (setup.sft is not None)
+    return seeds_stage(setup.output, [with_seed(setup, s).output for s in range(setup.seeds)], further=further)
 
 
 def is_finished(setup: Setup, *, cache: Path) -> bool:

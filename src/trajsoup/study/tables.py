@@ -9,10 +9,13 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.statistics import spread_over_seeds
+from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import (
     ComparisonRecord,
@@ -22,11 +25,13 @@ from trajsoup.study.records import (
     RowRecord,
     ScreenRecord,
     ScreenVerdict,
+    SeedSpread,
     SeedsRecord,
     Signal,
     SweepRecord,
 )
 from trajsoup.study.scaling_records import FittedLaw, FrontierRecord, PredictionRecord
+from trajsoup.study.words import verdict_over_seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,23 +231,64 @@ def seeds_table(record: SeedsRecord) -> Table:
     )
 
 
-def comparisons_table(record: SeedsRecord) -> Table:
+def comparisons_table(
+    comparisons: Sequence[SeedSpread],
+    *,
+    title: str = "Paired differences",
+) -> Table:
     """The orderings over seeds: holds, within noise, or the opposite."""
     lines: list[tuple[str, ...]] = []
-    for c in record.comparisons:
-        lower = c.signal is Signal.LOSS
-        scale, digits = (1.0, 4) if lower else (100.0, 2)
-        wins = sum((value < 0) == lower and value != 0 for value in c.values.values())
-        verdict = "within noise"
-        if c.low is not None and c.high is not None and (c.low > 0 or c.high < 0):
-            verdict = "holds" if (c.mean < 0) == lower else "opposite"
+    for c in comparisons:
+        scale, digits = (1.0, 4) if c.signal is Signal.LOSS else (100.0, 2)
+        wins, verdict = verdict_over_seeds(c)
         spread = _spread(c.mean, c.low, c.high, scale, digits, sign=True)
         lines.append((c.label, c.signal.value, spread, f"{wins}/{len(c.values)}", verdict))
     return Table(
-        title="Paired differences over seeds (model minus reference; loss: negative is better)",
+        title=f"{title}, over seeds (model minus reference; loss: negative is better)",
         columns=("comparison", "signal", "mean difference", "seeds better", "verdict"),
         rows=tuple(lines),
     )
+
+
+def further_comparisons(records: Records) -> list[Table]:
+    """The paired differences of sweeps and fine-tuning over seeds."""
+    seeds: SeedsRecord = records.require("seeds")
+    titles = {"sft": "After fine-tuning"}
+    for name in seeds.further:
+        if name not in titles:
+            sweep: SweepRecord = records.require(name)
+            titles[name] = f"{sweep.title} ({sweep.paper})"
+    return [comparisons_table(found, title=titles[name]) for name, found in seeds.further.items() if found]
+
+
+def grid_over_seeds(every: Sequence[Records]) -> Table | None:
+    """fig:traj-soup-trajectory-scaling over seeds: what N branches gain on one at the same K, over all subsets."""
+    grids: list[dict[tuple[int, int], float]] = []
+    for records in every:
+        sweeps: list[SweepRecord] = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+        sweep = next((s for s in sweeps if s.kind is SweepKind.SCALING), None)
+        if sweep is None:
+            return None
+        cells: dict[tuple[int, int], list[float]] = {}
+        for p in sweep.points:
+            if p.k is not None and p.validation_loss is not None:
+                cells.setdefault((p.n_branches, p.k), []).append(p.validation_loss)
+        grids.append({cell: math.fsum(found) / len(found) for cell, found in cells.items()})
+    counts, ks = (sorted({cell[i] for grid in grids for cell in grid}) for i in (0, 1))
+    return Table(
+        title="(N, K) grid (fig:traj-soup-trajectory-scaling), loss of N branches minus that of one, same K, over seeds",
+        columns=("K", *(f"N={n}" for n in counts[1:])),
+        rows=tuple((str(k), *(_gain(grids, n, k, of=counts[0]) for n in counts[1:])) for k in ks),
+        notes=("Validation split: mean over all subsets of branches, then over seeds [95 % t interval].",),
+    )
+
+
+def _gain(grids: Sequence[Mapping[tuple[int, int], float]], n: int, k: int, *, of: int) -> str:
+    found = [grid[n, k] - grid[of, k] for grid in grids if (n, k) in grid and (of, k) in grid]
+    if not found:
+        return "-"
+    spread = spread_over_seeds(found)
+    return _spread(spread.mean, spread.low, spread.high, 1.0, 4, sign=True)
 
 
 def estimate(found: Estimate | None, *, scale: float = 1.0, digits: int = 4) -> str:

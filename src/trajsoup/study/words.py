@@ -85,18 +85,24 @@ def over_seeds(comparisons: Sequence[SeedSpread]) -> tuple[str, ...]:
     """One sentence per comparison: in how many seeds, by how much."""
     said: list[str] = []
     for c in comparisons:
-        lower = c.signal is Signal.LOSS
-        wins = sum((value < 0) == lower and value != 0 for value in c.values.values())
-        unit, scale = ("nats", 1.0) if lower else ("points", 100.0)
-        interval = "" if c.low is None or c.high is None else f", 95 % {scale * c.low:+.4f} to {scale * c.high:+.4f}"
-        verdict = "within noise"
-        if c.low is not None and c.high is not None and (c.low > 0 or c.high < 0):
-            verdict = "holds" if (c.mean < 0) == lower else "the opposite holds"
+        unit, scale, digits = ("nats", 1.0, 4) if c.signal is Signal.LOSS else ("points", 100.0, 2)
+        low, high = (None if v is None else f"{scale * v:+.{digits}f}" for v in (c.low, c.high))
+        interval = "" if low is None or high is None else f", 95 % {low} to {high}"
+        wins, verdict = verdict_over_seeds(c)
         said.append(
-            f"{c.label}: better in {wins} of {len(c.values)} seeds, mean {scale * c.mean:+.4f} {unit}{interval} "
+            f"{c.label}: better in {wins} of {len(c.values)} seeds, mean {scale * c.mean:+.{digits}f} {unit}{interval} "
             f"({verdict})."
         )
     return tuple(said)
+
+
+def verdict_over_seeds(c: SeedSpread) -> tuple[int, str]:
+    """In how many seeds the model was better than its reference, and whether that it is better holds."""
+    lower = c.signal is Signal.LOSS
+    wins = sum((value < 0) == lower and value != 0 for value in c.values.values())
+    if c.low is None or c.high is None or c.low <= 0 <= c.high:
+        return wins, "within noise"
+    return wins, "holds" if (c.mean < 0) == lower else "the opposite holds"
 
 
 def _flattery(rows: Mapping[str, RowRecord], losses: Mapping[str, float]) -> list[str]:

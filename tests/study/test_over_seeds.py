@@ -1,0 +1,86 @@
+"""What seeds of everything say together: the main table, every sweep and fine-tuning, spread over them."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trajsoup.study.answer import seeds_stage
+from trajsoup.study.record_files import Records
+from trajsoup.study.records import Signal
+from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
+
+EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
+FURTHER = ("sweeps/coefficients", "sweeps/selections", "sft")
+
+
+@pytest.fixture
+def two(tmp_path):
+    """The example as two seeds; in the second every difference is twice as large, and one comparison is missing."""
+    folders = [tmp_path / "study", tmp_path / "study" / "seeds" / "1"]
+    for folder in folders:
+        shutil.copytree(EXAMPLE / "records", folder / "records")
+    records = Records(folders[1])
+    for name in ("comparisons", *FURTHER):
+        record = records.require(name)
+        found = tuple(dataclasses.replace(c, difference=2 * c.difference) for c in record.comparisons)
+        if name == "sweeps/coefficients":
+            found = tuple(c for c in found if "rsqrt" not in c.name)
+        records.write(name, dataclasses.replace(record, comparisons=found))
+    answer = records.require("answer")
+    records.write("answer", dataclasses.replace(answer, seeds=(1,)))
+    return folders
+
+
+def test_every_comparison_is_spread_over_the_seeds_that_have_it(two):
+    assert seeds_stage(two[0], two, further=FURTHER)
+    record = Records(two[0]).require("seeds")
+    assert tuple(record.further) == FURTHER
+    for name, found in {"comparisons": record.comparisons, **record.further}.items():
+        first = {(c.name, c.signal): c.difference for c in Records(two[0]).require(name).comparisons}
+        assert {(c.name, c.signal) for c in found} == set(first)
+        for c in found:
+            seen = first[c.name, c.signal]
+            if "rsqrt" in c.name:
+                assert c.values == {"0": seen}
+                assert c.low is None
+            else:
+                assert c.values == {"0": seen, "1": 2 * seen}
+                assert c.mean == pytest.approx(1.5 * seen)
+
+
+def test_nothing_is_made_twice_and_another_sweep_makes_it_anew(two):
+    assert seeds_stage(two[0], two, further=FURTHER[:1])
+    assert not seeds_stage(two[0], two, further=FURTHER[:1])
+    assert seeds_stage(two[0], two, further=FURTHER)
+
+
+def test_tables_name_the_papers_comparison_and_the_verdict(two):
+    seeds_stage(two[0], two, further=FURTHER)
+    records = Records(two[0])
+    coefficients, selections, tuned = further_comparisons(records)
+    assert "tab:tiny-coefficient-selection-ablation" in coefficients.title
+    assert ["1sqrt against equal", Signal.LOSS.value] == list(coefficients.rows[0][:2])
+    assert "tail-k against top-k" in [row[0] for row in selections.rows]
+    assert tuned.title.startswith("After fine-tuning")
+    assert {row[-1] for row in comparisons_table(records.require("seeds").comparisons).rows} <= {
+        "holds",
+        "within noise",
+        "the opposite holds",
+    }
+
+
+def test_the_grid_is_what_each_further_branch_gains_at_the_same_k(two):
+    every = [Records(folder) for folder in two]
+    table = grid_over_seeds(every)
+    assert table is not None
+    assert table.columns == ("K", "N=2", "N=3")
+    points = every[0].require("sweeps/scaling").points
+
+    def mean(n, k):
+        found = [p.validation_loss for p in points if p.n_branches == n and p.k == k]
+        return sum(found) / len(found)
+
+    assert table.rows[0][0] == "1"
+    assert table.rows[0][2].startswith(f"{mean(3, 1) - mean(1, 1):+.4f}")
