@@ -32,6 +32,14 @@ def test_a_node_killed_during_a_map_costs_no_result():
         assert killed
 
 
+def test_workers_that_were_kept_and_died_since_cost_no_attempt():
+    with cluster_for_tests() as (executor, cluster, nodes):
+        executor.keep = True
+        assert executor.map(tasks.double, range(8)) == [2 * i for i in range(8)]
+        cluster.remove_node(nodes[0], allow_graceful=False)
+        assert executor.map(tasks.double, range(8), attempts=1) == [2 * i for i in range(8)]
+
+
 @pytest.fixture(scope="module")
 def fork_point(tmp_path_factory):
     return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")

@@ -159,7 +159,9 @@ class RayExecutor:
     ) -> None:
         task = ray.put(function)
         slots, asked = _slots(ray, needs), time.monotonic()
-        alone, stillborn = time.monotonic(), 0
+        alone, stillborn = time.monotonic(), -len(self._workers)
+        for worker in self._workers:  # kept from before: its node may have gone since
+            worker.place, worker.ready = worker.hand.here.remote(), False
         while not tally.done:
             if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
                 slots, asked = _slots(ray, needs), time.monotonic()
@@ -175,8 +177,10 @@ class RayExecutor:
                     stillborn += 1
             self._end_late(ray, tally, tally.limit(timeout_seconds))
             if any(w.ready for w in self._workers):
-                alone, stillborn = time.monotonic(), 0
-            elif time.monotonic() - alone > IDLE_SECONDS or stillborn > STILLBORN:
+                stillborn = 0
+            if slots:  # others may hold them for a while
+                alone = time.monotonic()
+            if time.monotonic() - alone > IDLE_SECONDS or stillborn > STILLBORN:
                 raise ExecutorError(
                     f"no machine of the cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs to give: start one, "
                     "or ask for fewer"
@@ -241,9 +245,11 @@ class RayExecutor:
 
 def _slots(ray: Any, needs: Needs) -> int:
     """Workers that the cluster has room for."""
-    there = ray.cluster_resources()
-    room = there.get("CPU", 0) / needs.cpus
-    return int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
+    found = 0
+    for there in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        room = there.get("CPU", 0) / needs.cpus
+        found += int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
+    return found
 
 
 def _import_ray() -> Any:
