@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.study.tiny_study import make_fork_point, run_tiny
+from trajsoup.study.seeds_at_once import evenly
 
 pytestmark = pytest.mark.timeout(600)
 SEEDS = "    seeds: 2\n"
@@ -44,6 +45,13 @@ def test_two_seeds_at_once_leave_the_records_of_one_after_the_other(tmp_path, fo
     assert {("train", 0), ("train", 1), ("answer", 0), ("answer", 1)} <= set(stages)
     assert {"seed 0 EXP1", "seed 1 EXP3"} <= set(trained)
     assert {"seed 0, validation", "seed 1, validation"} <= set(scored)
+
+
+@pytest.mark.parametrize(
+    ("count", "cores", "at_once"), [(2, 2, 2), (4, 2, 2), (5, 2, 3), (3, 2, 3), (3, 8, 3), (9, 4, 5)]
+)
+def test_seeds_are_spread_so_that_no_core_idles_at_the_end(count, cores, at_once):
+    assert evenly(count, cores=cores) == at_once
 
 
 def test_an_error_of_one_seed_is_raised_as_itself(tmp_path, fork_point):

@@ -15,12 +15,15 @@ from trajsoup.lm.corpus import TokenSet
 
 
 def probe_of(tokens: TokenSet, *, max_tokens: int, seed: int = 0) -> TokenSet:
-    """Choose whole documents at random until they hold about `max_tokens`; the same ones for the same set and seed."""
+    """Choose whole documents at random that hold about `max_tokens`; the same ones for the same set and seed.
+
+    The last one may be long: it is taken only if that brings the sum nearer.
+    """
     if max_tokens < 1 or tokens.n_documents == 0:
         raise CorpusError(f"a probe of {max_tokens} tokens of {tokens.n_documents:,} documents is empty: ask for more")
     order = np.random.default_rng([seed, int(tokens.digest[:15], 16)]).permutation(tokens.n_documents)
     lengths = np.diff(tokens.starts)[order]
-    count = int(np.searchsorted(np.cumsum(lengths), max_tokens)) + 1
+    count = int(np.abs(np.cumsum(lengths) - max_tokens).argmin()) + 1
     return subset(tokens, np.sort(order[:count]))
 
 

@@ -89,6 +89,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                     "ks": [1, 2, 4, 8, 12],
                     "horizons": 4,
                     "items": 40,
+                    "validation_tokens": 50_000,
                     "test_tokens": 200_000,
                     "resamples": 10_000,
                 },

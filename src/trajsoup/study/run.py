@@ -30,7 +30,7 @@ from trajsoup.study.record_files import NotMadeError, Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage
 from trajsoup.study.retention import retention_stage
 from trajsoup.study.scorer import OnScore
-from trajsoup.study.seeds_at_once import OnStage, run_seeds
+from trajsoup.study.seeds_at_once import OnStage, evenly, run_seeds
 from trajsoup.study.setup import Setup, with_seed
 from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
 from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
@@ -65,7 +65,7 @@ def run_study(
 ) -> Ran:
     """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
     made: list[str] = []
-    jobs, cache = jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
+    at_most, jobs, cache = jobs, jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
     with _only_one(setup.output):
         left = [seed for seed in range(setup.seeds) if not is_finished(with_seed(setup, seed), cache=cache)]
         if len(left) > 1 and jobs > 1 and executor is None:
@@ -74,6 +74,7 @@ def run_study(
                 left,
                 run=run_one,
                 jobs=jobs,
+                at_once=min(at_most or evenly(len(left), cores=jobs), len(left)),
                 cache=cache,
                 corpus=corpus,
                 on_stage=on_stage,

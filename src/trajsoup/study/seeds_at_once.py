@@ -7,6 +7,7 @@ Seeds share nothing but the cache, so the records are those of one seed after th
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
@@ -51,15 +52,14 @@ def run_seeds(
     *,
     run: RunOne,
     jobs: int,
+    at_once: int,
     cache: Path,
     corpus: Corpus | None,
     on_stage: OnStage,
     on_train: OnProgress | None,
     on_score: OnScore,
 ) -> list[str]:
-    """Run these seeds of the study, `jobs` processes at work in all; return the names of the records made."""
-    at_once = min(jobs, len(seeds))
-    left_over = len(seeds) % at_once  # the last ones find cores free: they share these
+    """Run so many of these seeds at once, with `jobs` branches in all; return the names of the records made."""
     trained: dict[int, Sequence[Progress]] = {}
 
     def take(kind: str, seed: int, *what: Any) -> None:
@@ -73,21 +73,25 @@ def run_seeds(
             on_train(stage, [p for s in sorted(trained) for p in trained[s]])
 
     with _listening(take) as address, LocalExecutor(at_once) as executor:
-        company = [left_over if i >= len(seeds) - left_over else at_once for i in range(len(seeds))]
         tasks = [
             SeedTask(
                 setup=setup,
                 seed=seed,
-                jobs=max(jobs // beside, 1),
-                threads=max(len(os.sched_getaffinity(0)) // beside, 1),
+                jobs=max(jobs // at_once, 1),
+                threads=max(len(os.sched_getaffinity(0)) // at_once, 1),
                 cache=cache,
                 corpus=corpus,
                 events=address,
                 run=run,
             )
-            for seed, beside in zip(seeds, company, strict=True)
+            for seed in seeds
         ]
         return [name for made in executor.map(run_seed, tasks, attempts=1) for name in made]
+
+
+def evenly(count: int, *, cores: int) -> int:
+    """How many seeds at once: some more than cores where else the last ones would leave cores idle."""
+    return math.ceil(count / (count // cores)) if count > cores else count
 
 
 def run_seed(task: SeedTask) -> list[str]:
