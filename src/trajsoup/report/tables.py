@@ -16,6 +16,8 @@ from trajsoup.core.quantity import format_bytes
 from trajsoup.report import captions
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import bare_difference, score_text, shown, signal_text, tokens_text
+from trajsoup.study.records import Estimate
+from trajsoup.study.scaling_records import TheoryRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,32 +204,69 @@ def costs_table(costs: Sequence[tuple[str, FullCost]]) -> Table:
     )
 
 
-def theory_table(prediction: c.Prediction) -> Table:
-    """What the fits on one and two branches say about variance within and between branches."""
-    digits = (None, 4, 5, 6, 6, 2, 5)
-    return Table(
+def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
+    """Variance within and between branches with intervals, and how good held-out predictions were."""
+    fits = Table(
         name="theory",
         title="The fit a(K) + b(K) / N",
         columns=(
             "K",
             "a(K), loss of infinitely many branches",
-            "b(K)",
-            "V intra",
-            "V inter",
+            *(f"{name}{bound}" for name in ("b(K)", "V intra", "V inter") for bound in ("", " low", " high")),
             "K eff",
             "change of bias",
         ),
         rows=tuple(
             Row(
-                cells=tuple(
-                    Cell(text="–" if v is None else str(v) if d is None else f"{v:.{d}f}".replace("-", "−"), value=v)
-                    for v, d in zip(fit, digits, strict=True)
+                cells=(
+                    Cell(text=str(count.k), value=count.k),
+                    _number(count.limit, 4),
+                    *_bounded(count.spread, 5),
+                    *_bounded(count.v_intra, 6),
+                    *_bounded(count.v_inter, 6),
+                    _number(count.k_eff, 2),
+                    _number(count.bias_change, 5),
                 )
             )
-            for fit in prediction.fits
+            for count in record.counts
         ),
-        caption="Estimated from soups of one and two branches on validation (eq:hierarchical); not clipped at zero.",
+        caption=" ".join(
+            (
+                f"Estimated from all soups of up to {len(record.branches)} branches on {record.split.value} "
+                "(eq:hierarchical); not clipped at zero. Intervals are 95% over documents.",
+                *record.words,
+            )
+        ),
     )
+    held_out = Table(
+        name="held-out",
+        title="Held-out predictions",
+        columns=("predicted", "soups", "error", "worst", "mean error", "gain of averaging", "error over gain", "R²"),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=held.name),
+                    Cell(text=f"{held.soups:,}", value=held.soups),
+                    *(_number(v, 6) for v in (held.root_mean_square, held.worst, held.mean_error, held.gain)),
+                    _number(held.share_of_gain, 3),
+                    _number(held.r_squared, 3),
+                )
+            )
+            for held in record.held_out
+        ),
+        caption="Nats, measured minus predicted; error is the root mean square. An error over gain of 1 is no better "
+        "than expecting no gain.",
+    )
+    return (fits, held_out) if record.held_out else (fits,)
+
+
+def _bounded(found: Estimate | None, digits: int) -> tuple[Cell, ...]:
+    values = (None,) * 3 if found is None else (found.value, found.low, found.high)
+    return tuple(_number(value, digits) for value in values)
+
+
+def _number(value: float | None, digits: int) -> Cell:
+    return Cell(text="–" if value is None else f"{value:.{digits}f}".replace("-", "−"), value=value)
 
 
 def branches_table(branches: Sequence[c.Branch]) -> Table:
