@@ -79,6 +79,7 @@ def test_the_prediction_caption_says_on_which_side_the_model_errs(contents):
 
     assert "promises too much" in captions.predicted(theory(0.01))
     assert "promises too little" in captions.predicted(theory(-0.01))
+    assert "lean" not in captions.predicted(theory(-1e-6))  # nothing beside the gain
     assert "Best K for N = 3: predicted 2, measured 1." in captions.predicted(theory(0.01))
 
 

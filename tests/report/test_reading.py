@@ -94,7 +94,8 @@ def test_what_theory_says_is_shown_with_intervals_and_what_was_held_out(contents
         for name, found in (("b(K)", count.spread), ("V intra", count.v_intra), ("V inter", count.v_inter)):
             values = (None,) * 3 if found is None else (found.value, found.low, found.high)
             assert tuple(shown[name + bound] for bound in ("", " low", " high")) == values
-    assert all(sentence in fits.caption for sentence in record.words)
+    assert all(sentence in held_out.caption for sentence in record.words[:2])
+    assert all(sentence in fits.caption for sentence in record.words[2:])
     assert [row.cells[0].text for row in held_out.rows] == ["larger soups", "new branches"]
 
 

@@ -211,7 +211,7 @@ def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
         title="The fit a(K) + b(K) / N",
         columns=(
             "K",
-            "a(K), loss of infinitely many branches",
+            "a(K)",
             *(f"{name}{bound}" for name in ("b(K)", "V intra", "V inter") for bound in ("", " low", " high")),
             "K eff",
             "change of bias",
@@ -220,12 +220,10 @@ def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
             Row(
                 cells=(
                     Cell(text=str(count.k), value=count.k),
-                    _number(count.limit, 4),
-                    *_bounded(count.spread, 5),
-                    *_bounded(count.v_intra, 6),
-                    *_bounded(count.v_inter, 6),
-                    _number(count.k_eff, 2),
-                    _number(count.bias_change, 5),
+                    _number(count.limit, ".4f"),
+                    *(cell for found in (count.spread, count.v_intra, count.v_inter) for cell in _bounded(found)),
+                    _number(count.k_eff, ".2f"),
+                    _number(count.bias_change, ".5f"),
                 )
             )
             for count in record.counts
@@ -233,8 +231,9 @@ def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
         caption=" ".join(
             (
                 f"Estimated from all soups of up to {len(record.branches)} branches on {record.split.value} "
-                "(eq:hierarchical); not clipped at zero. Intervals are 95% over documents.",
-                *record.words,
+                "(eq:hierarchical); not clipped at zero. a(K) is the loss of infinitely many branches. Intervals are 95% "
+                "over documents.",
+                *record.words[len(record.held_out) :],
             )
         ),
     )
@@ -247,26 +246,30 @@ def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
                 cells=(
                     Cell(text=held.name),
                     Cell(text=f"{held.soups:,}", value=held.soups),
-                    *(_number(v, 6) for v in (held.root_mean_square, held.worst, held.mean_error, held.gain)),
-                    _number(held.share_of_gain, 3),
-                    _number(held.r_squared, 3),
+                    *(_number(v, ".2g") for v in (held.root_mean_square, held.worst, held.mean_error, held.gain)),
+                    _number(held.share_of_gain, ".1%"),
+                    _number(held.r_squared, ".3f"),
                 )
             )
             for held in record.held_out
         ),
-        caption="Nats, measured minus predicted; error is the root mean square. An error over gain of 1 is no better "
-        "than expecting no gain.",
+        caption=" ".join(
+            (
+                "Nats, measured minus predicted; error is the root mean square.",
+                *record.words[: len(record.held_out)],
+            )
+        ),
     )
     return (fits, held_out) if record.held_out else (fits,)
 
 
-def _bounded(found: Estimate | None, digits: int) -> tuple[Cell, ...]:
+def _bounded(found: Estimate | None) -> tuple[Cell, ...]:
     values = (None,) * 3 if found is None else (found.value, found.low, found.high)
-    return tuple(_number(value, digits) for value in values)
+    return tuple(_number(value, ".5f") for value in values)
 
 
-def _number(value: float | None, digits: int) -> Cell:
-    return Cell(text="–" if value is None else f"{value:.{digits}f}".replace("-", "−"), value=value)
+def _number(value: float | None, form: str) -> Cell:
+    return Cell(text="–" if value is None else f"{value:{form}}".replace("-", "−"), value=value)
 
 
 def branches_table(branches: Sequence[c.Branch]) -> Table:

@@ -15,7 +15,7 @@ QUESTIONS = {
 
 
 def theory_words(record: TheoryRecord) -> TheoryRecord:
-    """The record with its words, before those that say what could not be told."""
+    """The record with its words: on each of what was held out, what follows, and those it had of what could not be told."""
     if not record.counts:
         return replace(
             record,

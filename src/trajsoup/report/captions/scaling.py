@@ -101,7 +101,7 @@ def predicted(theory: c.Theory) -> str:
         f"{difference_text(found.mean_error, RankBy.LOSS)} over {counted(found.soups, 'soup', 'soups')}, worst "
         f"{difference_text(found.worst, RankBy.LOSS)}."
     )
-    if abs(found.mean_error) > 0.5 * found.worst:
+    if abs(found.mean_error) > max(0.5 * found.worst, 0.01 * found.gain):
         text += " The errors lean to one side: the quadratic model " + (
             "promises too much." if found.mean_error > 0 else "promises too little."
         )
