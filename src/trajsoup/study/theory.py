@@ -87,6 +87,7 @@ def predict(
     k = next((b.k for b in best if b.n_branches == n), None)
     law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
     known = sorted(law.fits)
+    counts = _counts(soups, fits, table=table, draws=draws, missing=missing)
     cells = _cells(losses)
     unseen = [cell for cell in cells if not cell.fitted]
     larger = larger_soups(losses, ks=losses.counts())
@@ -100,7 +101,7 @@ def predict(
             split=Split.VALIDATION,
             horizon=horizon,
             branches=field.admitted,
-            counts=_counts(soups, fits, table=table, draws=draws, missing=missing),
+            counts=counts,
             cells=cells,
             cells_error=agreement([c.predicted for c in unseen], [c.measured for c in unseen]) if unseen else None,
             soups=() if larger is None else larger.soups,
