@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trajsoup.core.estimators import SoupLosses, fit_branches
-from trajsoup.core.resampling import LossTable, branch_jackknife, document_bootstrap
+from trajsoup.core.resampling import LossTable, branch_jackknife, document_bootstrap, draw_documents
 from trajsoup.errors import TheoryError
 
 
@@ -46,7 +46,8 @@ def test_the_bootstrap_covers_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(1)
     inside = 0
     for trial in range(300):
-        found = document_bootstrap(table(rng), gap, resamples=200, seed=trial)
+        losses = table(rng)
+        found = document_bootstrap(losses, gap, draws=draw_documents(losses, resamples=200, seed=trial))
         inside += found.low <= 0.1 <= found.high
     assert 0.89 < inside / 300 < 0.98
 
@@ -54,7 +55,7 @@ def test_the_bootstrap_covers_the_truth_as_often_as_it_says():
 def test_the_same_seed_gives_the_same_interval():
     losses = table(np.random.default_rng(2))
     assert document_bootstrap(losses, gap) == document_bootstrap(losses, gap)
-    assert document_bootstrap(losses, gap) != document_bootstrap(losses, gap, seed=1)
+    assert document_bootstrap(losses, gap) != document_bootstrap(losses, gap, draws=draw_documents(losses, seed=1))
 
 
 def test_a_statistic_that_is_mostly_undefined_gives_no_interval():
@@ -96,7 +97,8 @@ def test_variances_of_a_study_get_both_intervals():
     def study(means) -> SoupLosses:
         return SoupLosses(soups={(frozenset(name.split()), 1): loss for name, loss in means.items()})
 
-    by_document = document_bootstrap(losses, lambda means: fit_branches(study(means), k=1).spread, resamples=300)
+    draws = draw_documents(losses, resamples=300)
+    by_document = document_bootstrap(losses, lambda means: fit_branches(study(means), k=1).spread, draws=draws)
     whole = study(losses.mean())
     by_branch = branch_jackknife(branches, lambda left: fit_branches(whole.only(left), k=1).spread)
     weights = losses.tokens / losses.tokens.sum()

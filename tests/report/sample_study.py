@@ -1,6 +1,6 @@
 """A study as its records: the real stages, run on a scorer that knows the loss of any row in a quadratic bowl.
 
-Shape -> Bowl -> plan, train (made up) -> validation, screen, rows, ... prediction (the study's own stages)
+Shape -> Bowl -> plan, train (made up) -> validation, screen, rows, ... theory (the study's own stages)
               \\-> geometry, answer (made up: they would read and write weights)
 """
 
@@ -22,11 +22,11 @@ from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.study import records as r
 from trajsoup.study.evaluation_section import EvaluationPlan, Sweep, SweepKind
 from trajsoup.study.frontier import frontier_stage
-from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.record_files import Records
 from trajsoup.study.reporting import LIMITED, SINGLE, comparisons_stage, evaluations_stage
 from trajsoup.study.stages import rows_stage, screen_stage, validation_stage
 from trajsoup.study.sweeps import sweeps_stage
+from trajsoup.study.theory import theory_stage
 from trajsoup.study.words import sentences
 from trajsoup.study.workbench import Workbench
 
@@ -88,7 +88,7 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
         "rows": lambda: rows_stage(bench),
         "evaluations": lambda: evaluations_stage(bench),
         "comparisons": lambda: comparisons_stage(bench),
-        "sweeps": lambda: (sweeps_stage(bench, SWEEPS), frontier_stage(bench, SWEEPS), prediction_stage(bench, SWEEPS)),
+        "sweeps": lambda: (sweeps_stage(bench, SWEEPS), frontier_stage(bench, SWEEPS), theory_stage(bench)),
         "geometry": lambda: bench.records.write("geometry", geometry_record(bowl, bench.records)),
         "answer": lambda: write_answer(bench.records),
     }

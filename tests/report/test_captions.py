@@ -5,6 +5,7 @@ import pytest
 from trajsoup.core.pool import RankBy
 from trajsoup.report import captions
 from trajsoup.report import contents as c
+from trajsoup.study.scaling_records import PredictedBest
 
 
 def difference(value, half, **more):
@@ -69,14 +70,17 @@ def test_an_ablation_says_whether_anything_beats_the_default():
     assert "beyond noise: rsqrt" in captions.ablation(study(equal, worse, sure))
 
 
-def test_the_prediction_caption_says_on_which_side_the_model_errs():
-    def sweep(error):
-        found = c.Prediction(soups=(), mean_error=error, worst_error=error, best_k=((3, 2, 1),))
-        return c.Surface(rank_by=RankBy.LOSS, split="validation", cells=(), prediction=found)
+def test_the_prediction_caption_says_on_which_side_the_model_errs(contents):
+    def theory(error):
+        held = dataclasses.replace(contents.theory.record.held_out[0], mean_error=error, worst=abs(error))
+        best = PredictedBest(n_branches=3, k=2, loss=2.0, from_pairs=2, measured=1)
+        record = dataclasses.replace(contents.theory.record, held_out=(held,), best=(best,))
+        return dataclasses.replace(contents.theory, record=record)
 
-    assert "promises too much" in captions.predicted(sweep(0.01))
-    assert "promises too little" in captions.predicted(sweep(-0.01))
-    assert "Best K for N = 3: predicted 2, measured 1." in captions.predicted(sweep(0.01))
+    assert "promises too much" in captions.predicted(theory(0.01))
+    assert "promises too little" in captions.predicted(theory(-0.01))
+    assert "lean" not in captions.predicted(theory(-1e-6))  # nothing beside the gain
+    assert "Best K for N = 3: predicted 2, measured 1." in captions.predicted(theory(0.01))
 
 
 def test_direction_and_gain_are_not_related_without_evidence():

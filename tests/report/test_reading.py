@@ -14,6 +14,7 @@ from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
 from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
+from trajsoup.report.reading_scaling import read_theory
 from trajsoup.report.sections import sections
 from trajsoup.study import records as r
 from trajsoup.study.evaluation_section import SweepKind
@@ -72,11 +73,56 @@ def test_what_is_drawn_beside_raw_checkpoints_was_scored_on_the_same_split(conte
 
 
 def test_three_branches_are_predicted_from_anchors_and_pairs_alone(contents):
-    soups = contents.surface.prediction.soups
-    assert {soup.n_branches for soup in soups} == {3}
+    soups = contents.theory.record.soups
+    assert {len(soup.branches) for soup in soups} == {3}
     for soup in soups:
         assert soup.predicted == pytest.approx(soup.measured, abs=1e-9)  # a quadratic bowl: the theory is exact
-        assert soup.measured == contents.soups[soup.name].scores["validation loss"]
+        assert soup.measured == pytest.approx(contents.soups[contents.theory.row(soup)].scores["validation loss"])
+
+
+def theory_of(contents):
+    (section,) = [s for s in sections(contents) if s.name == "scaling"]
+    return section, {table.name: table for table in section.more}
+
+
+def test_what_theory_says_is_shown_with_intervals_and_what_was_held_out(contents):
+    record = contents.theory.record
+    _, tables = theory_of(contents)
+    fits, held_out = tables["theory"], tables["held-out"]
+    for row, count in zip(fits.rows, record.counts, strict=True):
+        shown = {column: cell.value for column, cell in zip(fits.columns, row.cells, strict=True)}
+        for name, found in (("b(K)", count.spread), ("V intra", count.v_intra), ("V inter", count.v_inter)):
+            values = (None,) * 3 if found is None else (found.value, found.low, found.high)
+            assert tuple(shown[name + bound] for bound in ("", " low", " high")) == values
+    assert all(sentence in held_out.caption for sentence in record.words[:2])
+    assert all(sentence in fits.caption for sentence in record.words[2:])
+    assert [row.cells[0].text for row in held_out.rows] == ["larger soups", "new branches"]
+
+
+def test_without_the_sweep_theory_is_shown_all_the_same_and_its_points_lead_nowhere(study, tmp_path):
+    copy = Path(shutil.copytree(study, tmp_path / "study"))
+    (copy / "records" / "sweeps" / "scaling.json").unlink()
+    found = read_contents(copy)
+    assert found.surface is None
+    section, tables = theory_of(found)
+    (figure,) = section.figures
+    assert figure.name == "predicted"
+    assert {custom[0] for trace in figure.figure.data[1:] for custom in trace.customdata} == {None}
+    assert set(tables) == {"theory", "held-out"}
+
+
+def test_a_row_of_the_sweep_at_another_horizon_is_another_soup(study, contents):
+    record, scaling = contents.theory.record, Records(study).read("sweeps/scaling")
+    assert read_theory(record, scaling).row(record.soups[0]) is not None
+    assert read_theory(dataclasses.replace(record, horizon=record.horizon - 1), scaling).rows == {}
+
+
+def test_two_branches_leave_a_fit_and_a_word_that_nothing_was_held_out(tmp_path):
+    found = read_contents(write_study(tmp_path, dataclasses.replace(SMALL, branches=("EXP1", "EXP2"))))
+    section, tables = theory_of(found)
+    assert "predicted" not in {figure.name for figure in section.figures}
+    assert set(tables) == {"theory"}
+    assert "With two branches no soup can be held out" in tables["theory"].caption
 
 
 def test_the_gain_of_a_pair_is_the_mean_of_its_anchors_minus_their_merge_at_every_k(contents):
@@ -162,7 +208,17 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
     assert found.answer is not None
     assert found.answer.loss.matched.startswith("budget")
     names = {f.name for s in sections(found) for f in s.figures}
-    assert {"frontier-loss", "surface", "merge-size", "cosines", "plane", "screen", "training", "saturation"} <= names
+    assert {
+        "frontier-loss",
+        "surface",
+        "merge-size",
+        "predicted",
+        "cosines",
+        "plane",
+        "screen",
+        "training",
+        "saturation",
+    } <= names
     assert {"ablation-coefficients", "ablation-selections", "ablation-allocation", "ablation-sampling"} <= names
     for ablation in found.ablations:
         assert ablation.default is not None, ablation.name

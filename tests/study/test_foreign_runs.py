@@ -69,7 +69,7 @@ def test_the_soup_of_foreign_runs_is_a_folder_with_provenance(foreign):
 
 def test_the_sweeps_of_a_foreign_study_leave_records(foreign):
     assert set(foreign.records.sweeps()) == {"selections", "scaling"}
-    assert foreign.records.require("prediction").cells
+    assert foreign.records.require("theory").cells
 
 
 def test_the_tolerance_that_scan_wrote_is_that_of_the_screen(foreign, tmp_path):

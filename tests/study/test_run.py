@@ -32,7 +32,7 @@ def ran(tmp_path_factory, fork_point):
 
 def test_every_stage_leaves_its_record(ran):
     names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
-    names |= {"frontier", "prediction", "theory"}
+    names |= {"frontier", "theory"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
     assert set(ran.records.sweeps()) == {
         "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation", "frontier",
@@ -215,9 +215,12 @@ def test_the_frontier_has_its_costs_and_its_two_laws(ran):
 
 
 def test_predicted_and_measured_soups_stand_side_by_side(ran):
-    found = ran.records.require("prediction")
+    found = ran.records.require("theory")
     assert {(c.n_branches, c.fitted) for c in found.cells} == {(1, True), (2, True), (3, False)}
-    assert found.soups_error.soups == len(found.soups) == 3
+    assert found.held_out[0].soups == len(found.soups) == 3
+    swept = {(p.branches, p.k): p.validation_loss for p in ran.records.require("sweeps/scaling").points}
+    for soup in found.soups:
+        assert soup.measured == pytest.approx(swept[soup.branches, soup.k])
 
 
 def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch):

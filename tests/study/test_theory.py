@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -63,6 +66,44 @@ def test_on_a_quadratic_held_out_soups_are_predicted_exactly_and_the_words_say_s
     assert any("the quadratic model holds well" in sentence for sentence in record.words)
 
 
+def test_on_a_quadratic_cells_and_soups_of_many_branches_are_predicted_exactly_from_one_and_two():
+    record, table = predicted(4)
+    means = table.mean()
+    assert {(c.n_branches, c.k) for c in record.cells} == set(itertools.product(range(1, 5), KS))
+    for cell in record.cells:
+        assert cell.measured == pytest.approx(cell.predicted, abs=1e-9)
+        assert cell.fitted == (cell.n_branches <= 2)
+        assert cell.subsets == math.comb(4, cell.n_branches)
+    assert record.cells_error.soups == 2 * len(KS)
+    assert record.cells_error.worst < 1e-9
+    assert len(record.soups) == 5 * len(KS)
+    for soup in record.soups:
+        assert soup.measured == means[f"{'+'.join(soup.branches)}/K={soup.k}@600"]
+        assert soup.predicted == pytest.approx(soup.measured, abs=1e-9)
+
+
+def test_cells_of_three_branches_are_predicted_by_a_fit_that_has_not_seen_them():
+    record, _ = predicted(4, cubic=0.5)
+    for k in KS:
+        losses = {c.n_branches: c for c in record.cells if c.k == k}
+        spread = 2 * (losses[1].measured - losses[2].measured)
+        assert losses[3].predicted == pytest.approx(losses[1].measured - spread * (1 - 1 / 3))
+        assert losses[3].predicted != pytest.approx(losses[3].measured, abs=1e-6)
+    assert record.cells_error.worst > 1e-6
+
+
+def test_the_best_count_is_told_as_predicted_and_as_measured():
+    record, _ = predicted(4)
+    assert [best.n_branches for best in record.best if best.measured] == [1, 2, 3, 4]
+    assert all(best.k == best.from_pairs == best.measured for best in record.best if best.measured)
+
+
+def test_k_eff_is_one_and_the_bias_does_not_change_at_one_checkpoint():
+    first = predicted(4)[0].counts[0]
+    assert first.k_eff == pytest.approx(1)
+    assert first.bias_change == 0
+
+
 def test_a_loss_that_is_not_quadratic_shows_in_the_error():
     exact, _ = predicted(4)
     bent, _ = predicted(4, cubic=0.5)
@@ -91,7 +132,12 @@ def test_intervals_hold_their_estimates_and_worths_have_the_sign_of_the_spread()
         assert count.spread.low <= count.spread.value <= count.spread.high
         low, high = count.spread_over_branches
         assert low < count.spread.value < high
-    assert record.v_intra.value > 0
+        assert (count.v_intra is None) == (count.v_inter is None) == (count.k == 1)  # nothing within one checkpoint
+        if count.k > 1:
+            assert count.v_intra.low <= count.v_intra.value <= count.v_intra.high
+            assert count.v_inter.low <= count.v_inter.value <= count.v_inter.high
+    assert record.variances.k == max(KS)
+    assert record.variances.v_intra.value > 0
     assert record.worth_of_branch.value > 0
     assert record.worth_of_branch.low <= record.worth_of_branch.value <= record.worth_of_branch.high
     assert set(record.budget) <= {"1", "2", "3", "4"}
@@ -107,12 +153,13 @@ def test_two_branches_are_fitted_but_nothing_can_be_held_out():
 
 def test_one_branch_is_answered_by_a_word():
     record, _ = predicted(1)
-    assert record.counts == record.best == record.held_out == ()
-    assert record.worth_of_branch is None
+    assert record.counts == record.cells == record.soups == record.best == record.held_out == ()
+    assert record.cells_error is record.worth_of_branch is None
     assert "1 admitted branch: how branches vary cannot be estimated" in record.words[0]
 
 
 def test_identical_checkpoints_have_no_spread_and_promise_nothing():
     record, _ = predicted(3, still=True)
+    assert any(sentence.startswith("No K_eff: at K=1 the branches vary by") for sentence in record.words)
     assert all(count.spread.value == pytest.approx(0, abs=1e-12) for count in record.counts)
     assert record.worth_of_branch.value == pytest.approx(0, abs=1e-12)

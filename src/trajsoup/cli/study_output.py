@@ -56,10 +56,10 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
         frontier_table,
         further_comparisons,
         main_table,
-        prediction_table,
         screen_table,
         seeds_table,
         sweep_table,
+        theory_table,
     )
 
     tables = [screen_table(records), main_table(records)]
@@ -69,8 +69,8 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
         points = next((sweep for sweep in every if sweep.kind is SweepKind.FRONTIER), None)
         if points is not None and (frontier := records.read("frontier")) is not None:
             tables.append(frontier_table(frontier, points))
-        if (prediction := records.read("prediction")) is not None:
-            tables.append(prediction_table(prediction))
+    if (theory := records.read("theory")) is not None and theory.cells:
+        tables.append(theory_table(theory))
     if (tuned := fine_tuning_table(records)) is not None:
         tables.append(tuned)
     if (seeds := records.read("seeds")) is not None:

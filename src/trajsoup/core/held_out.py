@@ -19,9 +19,21 @@ from trajsoup.errors import TheoryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedSoup:
+    """One soup that its prediction did not see."""
+
+    branches: tuple[str, ...]
+    k: int
+    predicted: float
+    measured: float
+    anchors: float  # mean loss of its anchors: what is expected if averaging gains nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
     """Predictions for soups that were not used to make them."""
 
+    soups: tuple[PredictedSoup, ...]
     agreement: Agreement
     gain: float  # root mean square of what averaging took off the mean loss of the anchors: the size of the effect
 
@@ -33,7 +45,7 @@ class HeldOut:
 
 def larger_soups(losses: SoupLosses, *, ks: Sequence[int]) -> HeldOut | None:
     """Predict every soup of three and more branches from anchors and pairs alone; None where there is none to predict."""
-    found: list[tuple[float, float, float]] = []
+    found: list[PredictedSoup] = []
     for k in ks:
         anchors = _anchors(losses, k)
         pairs = {names: loss for (names, count), loss in losses.soups.items() if count == k and len(names) == 2}
@@ -42,13 +54,13 @@ def larger_soups(losses: SoupLosses, *, ks: Sequence[int]) -> HeldOut | None:
             if names <= anchors.keys() and all(pair in pairs for pair in needed):
                 weights = dict.fromkeys(sorted(names), 1 / len(names))
                 predicted = predicted_loss(weights, anchors=anchors, pairs=pairs)
-                found.append((predicted, measured, _mean_of(anchors, names)))
+                found.append(_soup(names, k, predicted, measured, _mean_of(anchors, names)))
     return _held_out(found)
 
 
 def new_branches(losses: SoupLosses, *, ks: Sequence[int]) -> HeldOut | None:
     """Leave each branch out in turn: predict its soups from its anchor and the spread between the other branches."""
-    found: list[tuple[float, float, float]] = []
+    found: list[PredictedSoup] = []
     for k in ks:
         anchors = _anchors(losses, k)
         for branch in anchors:
@@ -59,7 +71,7 @@ def new_branches(losses: SoupLosses, *, ks: Sequence[int]) -> HeldOut | None:
             for names, measured in _soups(losses, k, at_least=2):
                 if branch in names and names <= anchors.keys():
                     mean = _mean_of(anchors, names)
-                    found.append((mean - spread * (1 - 1 / len(names)), measured, mean))
+                    found.append(_soup(names, k, mean - spread * (1 - 1 / len(names)), measured, mean))
     return _held_out(found)
 
 
@@ -75,9 +87,13 @@ def _mean_of(anchors: dict[str, float], names: frozenset[str]) -> float:
     return math.fsum(anchors[name] for name in names) / len(names)
 
 
-def _held_out(found: Sequence[tuple[float, float, float]]) -> HeldOut | None:
+def _soup(names: frozenset[str], k: int, predicted: float, measured: float, anchors: float) -> PredictedSoup:
+    return PredictedSoup(branches=tuple(sorted(names)), k=k, predicted=predicted, measured=measured, anchors=anchors)
+
+
+def _held_out(found: Sequence[PredictedSoup]) -> HeldOut | None:
     if not found:
         return None
-    predicted, measured, without_gain = ([entry[i] for entry in found] for i in range(3))
-    square = math.fsum((a - b) ** 2 for a, b in zip(without_gain, measured, strict=True)) / len(found)
-    return HeldOut(agreement=agreement(predicted, measured), gain=math.sqrt(square))
+    square = math.fsum((soup.anchors - soup.measured) ** 2 for soup in found) / len(found)
+    agreed = agreement([soup.predicted for soup in found], [soup.measured for soup in found])
+    return HeldOut(soups=tuple(found), agreement=agreed, gain=math.sqrt(square))

@@ -46,34 +46,43 @@ class LossTable:
         return dict(zip(self.names, means.tolist(), strict=True))
 
 
+Draws = Sequence[Mapping[str, float]]  # mean losses by model, once for each resample
+
+
+def draw_documents(table: LossTable, *, resamples: int = 1000, seed: int = 0) -> Draws:
+    """Mean losses on resampled documents, which are drawn for all models at once: gaps are paired."""
+    documents = len(table.tokens)
+    rng = np.random.default_rng(seed)
+    draws = (rng.integers(0, documents, documents) for _ in range(resamples))
+    return [table.mean(counts=np.bincount(drawn, minlength=documents).astype(np.float64)) for drawn in draws]
+
+
 def document_bootstrap(
     table: LossTable,
     statistic: Callable[[Mapping[str, float]], float],
     *,
-    resamples: int = 1000,
-    seed: int = 0,
+    draws: Draws | None = None,
     level: float = LEVEL,
 ) -> Interval:
-    """Percentile interval of a statistic of mean losses. Documents are drawn for all models at once: gaps are paired.
+    """Percentile interval of a statistic of mean losses; several statistics may share their `draws`.
 
     Resamples on which the statistic is undefined are left out.
     """
     documents = len(table.tokens)
     if documents < 2:
         raise TheoryError(f"{documents} document{'s' * (documents != 1)}: a bootstrap needs at least two")
-    rng = np.random.default_rng(seed)
+    draws = draw_documents(table) if draws is None else draws
     found: list[float] = []
-    for _ in range(resamples):
-        counts = np.bincount(rng.integers(0, documents, documents), minlength=documents).astype(np.float64)
+    for means in draws:
         try:
-            value = statistic(table.mean(counts=counts))
+            value = statistic(means)
         except TheoryError:
             continue
         if math.isfinite(value):
             found.append(value)
-    if len(found) < resamples / 2:
+    if len(found) < len(draws) / 2:
         raise TheoryError(
-            f"the statistic is defined on {len(found)} of {resamples} resamples of {documents} documents: score "
+            f"the statistic is defined on {len(found)} of {len(draws)} resamples of {documents} documents: score "
             "more text"
         )
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trajsoup.core.frontier import FullCost
+from trajsoup.core.held_out import PredictedSoup
 from trajsoup.core.pool import RankBy
+from trajsoup.study.scaling_records import TheoryRecord
 
 OVERALL = "Overall Average"
 
@@ -284,37 +286,24 @@ class SurfaceCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedSoup:
-    """A soup that the theory had not seen."""
-
-    name: str
-    label: str
-    n_branches: int
-    k: int | None
-    predicted: float
-    measured: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What soups of one and two branches promise for larger ones, and how far it held (eq:hierarchical)."""
-
-    soups: tuple[PredictedSoup, ...]
-    mean_error: float | None = None  # measured minus predicted
-    worst_error: float | None = None
-    r_squared: float | None = None
-    best_k: tuple[tuple[int, int, int], ...] = ()  # N, predicted, measured
-    fits: tuple[tuple[float | None, ...], ...] = ()  # K, a, b, V_intra, V_inter, K_eff, change of bias
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
     """The (N, K) sweep."""
 
     rank_by: RankBy
     split: str
     cells: tuple[SurfaceCell, ...]
-    prediction: Prediction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theory:
+    """What theory predicts of larger soups, and how far it held (eq:hierarchical)."""
+
+    record: TheoryRecord
+    rows: Mapping[tuple[frozenset[str], int], str]  # branches and K -> the same soup as a row of the (N, K) sweep
+
+    def row(self, soup: PredictedSoup) -> str | None:
+        """What a click on a soup shows; None: no sweep holds it."""
+        return self.rows.get((frozenset(soup.branches), soup.k))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,6 +449,7 @@ class Contents:
     costs: tuple[tuple[str, FullCost], ...] = ()  # of the last model of each series
     spent: tuple[tuple[str, str], ...] = ()  # by the whole study
     surface: Surface | None = None
+    theory: Theory | None = None
     ablations: tuple[Ablation, ...] = ()
     geometry: Geometry | None = None
     provenance: Provenance = field(default_factory=Provenance)

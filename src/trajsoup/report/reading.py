@@ -27,11 +27,11 @@ from trajsoup.report.reading_results import (
     read_seeds,
     read_soups,
 )
-from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface
+from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface, read_theory
 from trajsoup.study import records as r
 from trajsoup.study.evaluation_section import SweepKind
 from trajsoup.study.record_files import FOLDER, KINDS, Records
-from trajsoup.study.scaling_records import FrontierRecord, PredictionRecord
+from trajsoup.study.scaling_records import FrontierRecord, TheoryRecord
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
 
@@ -52,7 +52,7 @@ class AllRecords:
         self.geometry: r.GeometryRecord | None = known["geometry"]
         self.sft: r.FineTuningRecord | None = known["sft"]
         self.frontier: FrontierRecord | None = known["frontier"]
-        self.prediction: PredictionRecord | None = known["prediction"]
+        self.theory: TheoryRecord | None = known["theory"]
         self.answer: r.AnswerRecord | None = known["answer"]
         self.seeds: r.SeedsRecord | None = known["seeds"]
         self.sweeps: Mapping[str, r.SweepRecord] = {
@@ -98,7 +98,8 @@ def read_contents(study: Path) -> c.Contents:
         frontiers=read_frontier(known.frontier, known.sweep(SweepKind.FRONTIER)),
         costs=read_costs(known.frontier),
         spent=read_spent(known.plan, known.validation, known.sweeps),
-        surface=read_surface(known.sweep(SweepKind.SCALING), known.prediction),
+        surface=read_surface(known.sweep(SweepKind.SCALING)),
+        theory=read_theory(known.theory, known.sweep(SweepKind.SCALING)),
         ablations=read_ablations(known.sweeps),
         geometry=read_geometry(
             known.geometry,

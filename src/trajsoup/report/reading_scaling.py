@@ -1,4 +1,4 @@
-"""The (N, K) surface with what was predicted, the compute frontier with its laws, and the full cost."""
+"""The (N, K) surface, what theory predicted, the compute frontier with its laws, and the full cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajsoup.errors import TrajsoupError
 from trajsoup.report import contents as c
 from trajsoup.report.reading_curves import score_of
 from trajsoup.study import records as r
-from trajsoup.study.scaling_records import FrontierRecord, PredictionRecord
+from trajsoup.study.scaling_records import FrontierRecord, TheoryRecord
 
 DRAWN = 60  # points of a fitted curve
 BEYOND = 1.6  # how far past the last measured compute a fit is drawn
@@ -22,7 +22,7 @@ RESAMPLES = 200  # refits for a band: enough for its outline
 RAW = "raw"  # strategy of points that are checkpoints as they come
 
 
-def read_surface(scaling: r.SweepRecord | None, prediction: PredictionRecord | None) -> c.Surface | None:
+def read_surface(scaling: r.SweepRecord | None) -> c.Surface | None:
     """The (N, K) grid on validation; a cell of several subsets of branches is their mean, named by its best one."""
     groups: dict[tuple[int, int], list[r.SweepPoint]] = {}
     for p in () if scaling is None else scaling.points:
@@ -43,32 +43,16 @@ def read_surface(scaling: r.SweepRecord | None, prediction: PredictionRecord | N
             )
             for (n, k), points in sorted(groups.items())
         ),
-        prediction=None if prediction is None else _prediction(prediction, scaling),
     )
 
 
-def _prediction(record: PredictionRecord, scaling: r.SweepRecord | None) -> c.Prediction:
-    points = {p.row: p for p in (() if scaling is None else scaling.points)}
-    error = record.soups_error
-    return c.Prediction(
-        soups=tuple(
-            c.PredictedSoup(
-                name=soup.row,
-                label=" + ".join(points[soup.row].branches),
-                n_branches=points[soup.row].n_branches,
-                k=points[soup.row].k,
-                predicted=soup.predicted,
-                measured=soup.measured,
-            )
-            for soup in record.soups
-            if soup.row in points
-        ),
-        mean_error=None if error is None else error.mean_error,
-        worst_error=None if error is None else error.worst,
-        r_squared=None if error is None else error.r_squared,
-        best_k=tuple((one.n_branches, one.predicted, one.measured) for one in record.counts),
-        fits=tuple((f.k, f.limit, f.spread, f.v_intra, f.v_inter, f.k_eff, f.bias_change) for f in record.fits),
-    )
+def read_theory(record: TheoryRecord | None, scaling: r.SweepRecord | None) -> c.Theory | None:
+    """What theory predicts, with the rows of the sweep that are the same soups; None for fewer than two branches."""
+    if record is None or not record.counts:
+        return None
+    points = () if scaling is None else scaling.points
+    rows = {(frozenset(p.branches), p.k): p.row for p in points if p.k is not None and p.horizon == record.horizon}
+    return c.Theory(record=record, rows=rows)
 
 
 def read_frontier(record: FrontierRecord | None, sweep: r.SweepRecord | None) -> tuple[c.Frontier, ...]:

@@ -153,41 +153,38 @@ def _frontier(contents: c.Contents) -> Section:
 
 
 def _surface(contents: c.Contents) -> Section:
-    sweep = contents.surface
-    if sweep is None:
-        return Section(
-            name="scaling",
-            title="Branches and checkpoints",
-            empty="The (N, K) sweep has not run: `trajsoup sweep` makes it.",
-        )
-    figures = [
-        Drawn(
-            name="surface",
-            title=f"N branches by K checkpoints ({sweep.split})",
-            caption=captions.surface(sweep),
-            figure=scaling.surface(sweep),
-        ),
-        Drawn(
-            name="merge-size",
-            title=f"Merge size ({sweep.split})",
-            caption=captions.merge_size(sweep),
-            figure=scaling.merge_size(sweep),
-        ),
-    ]
-    if sweep.prediction is not None and sweep.prediction.soups:
+    sweep, theory = contents.surface, contents.theory
+    figures: list[Drawn] = []
+    if sweep is not None:
+        figures = [
+            Drawn(
+                name="surface",
+                title=f"N branches by K checkpoints ({sweep.split})",
+                caption=captions.surface(sweep),
+                figure=scaling.surface(sweep),
+            ),
+            Drawn(
+                name="merge-size",
+                title=f"Merge size ({sweep.split})",
+                caption=captions.merge_size(sweep),
+                figure=scaling.merge_size(sweep),
+            ),
+        ]
+    if theory is not None and theory.record.soups:
         figures.append(
             Drawn(
                 name="predicted",
-                title=f"Predicted against measured ({sweep.split})",
-                caption=captions.predicted(sweep),
-                figure=scaling.predicted(sweep),
+                title=f"Predicted against measured ({theory.record.split.value})",
+                caption=captions.predicted(theory),
+                figure=scaling.predicted(theory),
             )
         )
     return Section(
         name="scaling",
         title="Branches and checkpoints",
         figures=tuple(figures),
-        numbers=(tables.theory_table(sweep.prediction),) if sweep.prediction and sweep.prediction.fits else (),
+        more=() if theory is None else tables.theory_tables(theory.record),
+        empty="The (N, K) sweep has not run: `trajsoup sweep` makes it.",
     )
 
 

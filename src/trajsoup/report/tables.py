@@ -16,6 +16,8 @@ from trajsoup.core.quantity import format_bytes
 from trajsoup.report import captions
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import bare_difference, score_text, shown, signal_text, tokens_text
+from trajsoup.study.records import Estimate
+from trajsoup.study.scaling_records import TheoryRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,32 +204,72 @@ def costs_table(costs: Sequence[tuple[str, FullCost]]) -> Table:
     )
 
 
-def theory_table(prediction: c.Prediction) -> Table:
-    """What the fits on one and two branches say about variance within and between branches."""
-    digits = (None, 4, 5, 6, 6, 2, 5)
-    return Table(
+def theory_tables(record: TheoryRecord) -> tuple[Table, ...]:
+    """Variance within and between branches with intervals, and how good held-out predictions were."""
+    fits = Table(
         name="theory",
         title="The fit a(K) + b(K) / N",
         columns=(
             "K",
-            "a(K), loss of infinitely many branches",
-            "b(K)",
-            "V intra",
-            "V inter",
+            "a(K)",
+            *(f"{name}{bound}" for name in ("b(K)", "V intra", "V inter") for bound in ("", " low", " high")),
             "K eff",
             "change of bias",
         ),
         rows=tuple(
             Row(
-                cells=tuple(
-                    Cell(text="–" if v is None else str(v) if d is None else f"{v:.{d}f}".replace("-", "−"), value=v)
-                    for v, d in zip(fit, digits, strict=True)
+                cells=(
+                    Cell(text=str(count.k), value=count.k),
+                    _number(count.limit, ".4f"),
+                    *(cell for found in (count.spread, count.v_intra, count.v_inter) for cell in _bounded(found)),
+                    _number(count.k_eff, ".2f"),
+                    _number(count.bias_change, ".5f"),
                 )
             )
-            for fit in prediction.fits
+            for count in record.counts
         ),
-        caption="Estimated from soups of one and two branches on validation (eq:hierarchical); not clipped at zero.",
+        caption=" ".join(
+            (
+                f"Estimated from all soups of up to {len(record.branches)} branches on {record.split.value} "
+                "(eq:hierarchical); not clipped at zero. a(K) is the loss of infinitely many branches. Intervals are 95% "
+                "over documents.",
+                *record.words[len(record.held_out) :],
+            )
+        ),
     )
+    held_out = Table(
+        name="held-out",
+        title="Held-out predictions",
+        columns=("predicted", "soups", "error", "worst", "mean error", "gain of averaging", "error over gain", "R²"),
+        rows=tuple(
+            Row(
+                cells=(
+                    Cell(text=held.name),
+                    Cell(text=f"{held.soups:,}", value=held.soups),
+                    *(_number(v, ".2g") for v in (held.root_mean_square, held.worst, held.mean_error, held.gain)),
+                    _number(held.share_of_gain, ".1%"),
+                    _number(held.r_squared, ".3f"),
+                )
+            )
+            for held in record.held_out
+        ),
+        caption=" ".join(
+            (
+                "Nats, measured minus predicted; error is the root mean square.",
+                *record.words[: len(record.held_out)],
+            )
+        ),
+    )
+    return (fits, held_out) if record.held_out else (fits,)
+
+
+def _bounded(found: Estimate | None) -> tuple[Cell, ...]:
+    values = (None,) * 3 if found is None else (found.value, found.low, found.high)
+    return tuple(_number(value, ".5f") for value in values)
+
+
+def _number(value: float | None, form: str) -> Cell:
+    return Cell(text="–" if value is None else f"{value:{form}}".replace("-", "−"), value=value)
 
 
 def branches_table(branches: Sequence[c.Branch]) -> Table:

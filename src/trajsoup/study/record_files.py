@@ -23,7 +23,7 @@ from trajsoup.errors import StudyError
 from trajsoup.store.json_text import json_text
 from trajsoup.store.publish import write_atomic
 from trajsoup.study import records as r
-from trajsoup.study.scaling_records import FrontierRecord, PredictionRecord
+from trajsoup.study.scaling_records import FrontierRecord, TheoryRecord
 
 FOLDER = "records"
 FORMAT = "trajsoup/record/1"
@@ -35,11 +35,10 @@ KINDS: Mapping[str, type[Any]] = {
     "rows": r.RowsRecord,
     "evaluations": r.EvaluationsRecord,
     "comparisons": r.ComparisonsRecord,
-    "theory": r.TheoryRecord,
     "geometry": r.GeometryRecord,
     "sft": r.FineTuningRecord,
     "frontier": FrontierRecord,
-    "prediction": PredictionRecord,
+    "theory": TheoryRecord,
     "answer": r.AnswerRecord,
     "retention": r.RetentionRecord,
     "seeds": r.SeedsRecord,

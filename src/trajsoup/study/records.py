@@ -1,8 +1,8 @@
 """What a study writes down: one immutable, human-readable JSON record per stage, below <study>/records/.
 
     plan -> train -> validation -> screen -> rows -> evaluations -> comparisons -> answer
-                                     \\-> sweeps/<name>, theory, geometry, sft        seeds (over all seeds)
-                                            \\-> frontier, prediction (scaling_records.py)
+                                     \\-> sweeps/<name>, geometry, sft        seeds (over all seeds)
+                                            \\-> frontier, theory (scaling_records.py)
 
 Every record names the content it was made from (`inputs`), so a stage whose inputs did not change is skipped, and
 carries no clock and no absolute path, so the same study gives the same bytes. Checkpoints are named by their path
@@ -366,62 +366,6 @@ class GeometryRecord:
     relation: Relation | None = None  # of gain and cosine; None: fewer than two branches
     paths: tuple[MeasuredPath, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be computed, and why
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountEstimate:
-    """L(N, K) = limit + spread / N at one K, with intervals over documents and over branches."""
-
-    k: int
-    limit: float  # a(K): infinitely many branches
-    spread: Estimate  # b(K), bootstrap over documents
-    spread_over_branches: tuple[float, float] | None  # jackknife; None: fewer than three branches
-    k_eff: float | None  # None: nothing varies within branches, or it cannot be told
-    bias_change: float  # of lower ranks, against the smallest K
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedBest:
-    """The K of least predicted loss for N branches."""
-
-    n_branches: int
-    k: int
-    loss: float
-    measured: bool  # whether soups of so many branches were scored
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutRecord:
-    """Predicted against measured losses of soups that the prediction did not see."""
-
-    name: str
-    soups: int
-    root_mean_square: float
-    worst: float
-    mean_error: float  # measured minus predicted
-    gain: float  # what averaging took off the anchors' mean loss, root mean square
-    share_of_gain: float | None  # error over gain: 0 is perfect, 1 no better than expecting no gain
-    r_squared: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TheoryRecord:
-    """The theory at work: variances from losses, what they promise, and how good such promises were (sec:theory)."""
-
-    inputs: Mapping[str, str]
-    split: Split
-    horizon: int
-    branches: tuple[str, ...]
-    counts: tuple[CountEstimate, ...]
-    v_intra: Estimate | None  # at the largest K
-    v_inter: Estimate | None
-    best: tuple[PredictedBest, ...]
-    best_k_falls: bool | None  # whether the predicted best K never rises with N
-    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup
-    worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
-    budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
-    held_out: tuple[HeldOutRecord, ...]
-    words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

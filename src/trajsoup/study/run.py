@@ -24,7 +24,6 @@ from trajsoup.study.evaluation_section import Sweep
 from trajsoup.study.fine_tuning import fine_tuning_stage
 from trajsoup.study.frontier import frontier_stage
 from trajsoup.study.geometry import geometry_stage
-from trajsoup.study.prediction import prediction_stage
 from trajsoup.study.publishing import publish_study
 from trajsoup.study.record_files import NotMadeError, Records
 from trajsoup.study.reporting import comparisons_stage, evaluations_stage
@@ -126,7 +125,6 @@ def run_sweeps(
     with _only_one(setup.output):
         made = sweeps_stage(bench, sweeps)
         frontier_stage(bench, sweeps)
-        prediction_stage(bench, sweeps)
         return made
 
 
@@ -143,7 +141,6 @@ def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgr
         ("comparisons", lambda: comparisons_stage(bench)),
         ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
         ("frontier", lambda: frontier_stage(bench, setup.sweeps)),
-        ("prediction", lambda: prediction_stage(bench, setup.sweeps)),
         ("theory", lambda: theory_stage(bench)),
         ("geometry", lambda: geometry_stage(bench)),
         ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),

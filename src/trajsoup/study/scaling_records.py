@@ -1,8 +1,6 @@
-"""Records that are arithmetic on sweeps: the compute frontier with its two laws, and predicted against measured soups.
+"""Records that are arithmetic on scores: the compute frontier with its two laws, and predicted against measured soups.
 
-    sweeps/frontier -> frontier.json (app:scaling-fit)        sweeps/scaling -> prediction.json (sec:theory)
-
-No model is run for them, so they can be made again from the sweeps at any time.
+sweeps/frontier -> frontier.json (app:scaling-fit)        validation scores of soups -> theory.json (sec:theory)
 """
 
 from __future__ import annotations
@@ -11,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trajsoup.core.frontier import FullCost
+from trajsoup.core.held_out import PredictedSoup
+from trajsoup.core.prediction import Agreement
 from trajsoup.core.splits import Split
-from trajsoup.study.records import Signal
+from trajsoup.study.records import Estimate, Signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +74,17 @@ class FrontierRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountFit:
-    """a(K) + b(K) / N, fitted on soups of one and two branches, with what follows from it."""
+class CountEstimate:
+    """L(N, K) = limit + spread / N at one K over all soups, with intervals over documents and over branches."""
 
     k: int
-    limit: float  # a
-    spread: float  # b
-    v_intra: float | None  # None: K = 1, or ranks were not scored
-    v_inter: float | None
-    k_eff: float | None
-    bias_change: float  # against the smallest K
+    limit: float  # a(K): infinitely many branches
+    spread: Estimate  # b(K), bootstrap over documents
+    spread_over_branches: tuple[float, float] | None  # jackknife; None: fewer than three branches
+    v_intra: Estimate | None  # None: K = 1, or ranks were not scored
+    v_inter: Estimate | None
+    k_eff: float | None  # None: nothing varies within branches, or it cannot be told
+    bias_change: float  # of lower ranks, against the smallest K
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,50 +95,58 @@ class PredictedCell:
     k: int
     subsets: int
     measured: float
-    predicted: float  # by a(K) + b(K) / N
+    predicted: float  # by a(K) + b(K) / N, fitted on soups of one and two branches
     fitted: bool  # N <= 2: the fit has seen it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedSoup:
-    """One soup of three branches or more, from the losses of its anchors and pairs alone."""
-
-    row: str  # of sweeps/scaling
-    measured: float
-    predicted: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedCount:
-    """The best K for one N."""
+class PredictedBest:
+    """The K of least loss for N branches."""
 
     n_branches: int
-    predicted: int
-    measured: int
+    k: int  # predicted from all soups
+    loss: float
+    from_pairs: int | None  # predicted from soups of one and two branches; None: no soup of so many was scored
+    measured: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionError:
-    """How far predictions are off, measured minus predicted; None where nothing was left to predict."""
+class HeldOutRecord:
+    """Predicted against measured losses of soups that the prediction did not see."""
 
+    name: str
     soups: int
-    mean_error: float
     root_mean_square: float
     worst: float
+    mean_error: float  # measured minus predicted
+    gain: float  # what averaging took off the anchors' mean loss, root mean square
+    share_of_gain: float | None  # error over gain: 0 is perfect, 1 no better than expecting no gain
     r_squared: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionRecord:
-    """How far the quadratic model holds on soups that it did not see (eq:hierarchical)."""
+class TheoryRecord:
+    """The theory at work: variances from losses, what they promise, and how good such promises were (sec:theory)."""
 
     inputs: Mapping[str, str]
     split: Split
     horizon: int
-    fits: tuple[CountFit, ...]
+    branches: tuple[str, ...]
+    counts: tuple[CountEstimate, ...]
     cells: tuple[PredictedCell, ...]
-    soups: tuple[PredictedSoup, ...]
-    counts: tuple[PredictedCount, ...]
-    cells_error: PredictionError | None  # over cells of N >= 3
-    soups_error: PredictionError | None
-    notes: tuple[str, ...]
+    cells_error: Agreement | None  # over cells of N >= 3; None: there is none
+    soups: tuple[
+        PredictedSoup, ...
+    ]  # of three branches and more, from their anchors and pairs: the first of `held_out`
+    best: tuple[PredictedBest, ...]
+    best_k_falls: bool | None  # whether the predicted best K never rises with N
+    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup
+    worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
+    budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
+    held_out: tuple[HeldOutRecord, ...]
+    words: tuple[str, ...]
+
+    @property
+    def variances(self) -> CountEstimate | None:
+        """The largest K at which V_intra and V_inter could be told."""
+        return next((count for count in reversed(self.counts) if count.v_intra and count.v_inter), None)

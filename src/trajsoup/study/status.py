@@ -11,7 +11,6 @@ from trajsoup.study.record_files import Records
 from trajsoup.study.setup import Setup, with_seed
 
 CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "theory", "geometry", "answer")
-OF_SWEEPS = {SweepKind.FRONTIER: "frontier", SweepKind.SCALING: "prediction"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,7 @@ def stages_of(setup: Setup) -> tuple[StageState, ...]:
 def _one(setup: Setup) -> list[StageState]:
     records = Records(setup.output)
     sweeps = [f"sweeps/{sweep.name}" for sweep in setup.sweeps]
-    sweeps += [OF_SWEEPS[kind] for kind in dict.fromkeys(sweep.kind for sweep in setup.sweeps) if kind in OF_SWEEPS]
+    sweeps += ["frontier"] if any(sweep.kind is SweepKind.FRONTIER for sweep in setup.sweeps) else []
     tuning = ["sft"] if setup.sft is not None else []
     pruning = ["retention"] if setup.study is not None and setup.study.retention is not None else []
     found: list[StageState] = []

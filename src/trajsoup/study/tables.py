@@ -30,7 +30,7 @@ from trajsoup.study.records import (
     Signal,
     SweepRecord,
 )
-from trajsoup.study.scaling_records import FittedLaw, FrontierRecord, PredictionRecord
+from trajsoup.study.scaling_records import FittedLaw, FrontierRecord, TheoryRecord
 from trajsoup.study.words import verdict_over_seeds
 
 
@@ -183,8 +183,8 @@ def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
     return Table(title=title, columns=columns, rows=tuple(lines), notes=tuple(notes))
 
 
-def prediction_table(record: PredictionRecord) -> Table:
-    """Predicted against measured (N, K)."""
+def theory_table(record: TheoryRecord) -> Table:
+    """Predicted against measured (N, K), and what theory says in words."""
     lines = [
         (
             str(c.n_branches),
@@ -197,15 +197,17 @@ def prediction_table(record: PredictionRecord) -> Table:
         for c in record.cells
     ]
     notes = [
-        f"N={c.n_branches}: the best K is {c.predicted} by the fit, {c.measured} as measured." for c in record.counts
+        f"N={b.n_branches}: the best K is {b.from_pairs} by the fit, {b.measured} as measured."
+        for b in record.best
+        if b.measured is not None
     ]
     if (error := record.cells_error) is not None:
         notes.append(
-            f"Over {error.soups} cells that the fit has not seen: root mean square error {error.root_mean_square:.4f} nats."
+            f"Over {error.soups} cells that the fit has not seen: root mean square error {error.root_mean_square:.2g} nats."
         )
     columns = ("N", "K", "subsets", "predicted", "measured", "fitted")
     title = f"Predicted from one and two branches, against measured ({record.split.value} loss)"
-    return Table(title=title, columns=columns, rows=tuple(lines), notes=(*notes, *record.notes))
+    return Table(title=title, columns=columns, rows=tuple(lines), notes=(*notes, *record.words))
 
 
 def seeds_table(record: SeedsRecord) -> Table:

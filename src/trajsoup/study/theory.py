@@ -2,6 +2,8 @@
 
 soups of every subset of branches, K and horizon (scored to choose, so known) -> fits -> intervals, predictions
 the same soups, some left out -> held-out predictions against what they scored -> words
+
+Validation losses throughout: a prediction serves to plan, and plans are made on validation.
 """
 
 from __future__ import annotations
@@ -15,25 +17,27 @@ import numpy as np
 from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, effective_counts, fit_branches
 from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
 from trajsoup.core.pool import ranked
-from trajsoup.core.prediction import HorizonLaw, best_count_falls, best_counts
-from trajsoup.core.resampling import LossTable, branch_jackknife, document_bootstrap
+from trajsoup.core.prediction import BestCount, HorizonLaw, agreement, best_count_falls, best_counts
+from trajsoup.core.resampling import Draws, LossTable, branch_jackknife, document_bootstrap, draw_documents
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
 from trajsoup.study.field import Field
-from trajsoup.study.records import CountEstimate, Estimate, HeldOutRecord, PredictedBest, TheoryRecord
-from trajsoup.study.theory_words import theory_words
+from trajsoup.study.records import Estimate
+from trajsoup.study.scaling_records import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
+from trajsoup.study.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
 from trajsoup.study.workbench import Workbench
 
 RESAMPLES = 200
 BEYOND = 2  # branches more than there are, for which a best K is predicted
+SEEN = 2  # branches of the soups from which the cells of larger ones are predicted
 
 
 def theory_stage(bench: Workbench) -> bool:
     """Predict from what was scored on validation; with fewer than two admitted branches the record says why not."""
     records = bench.records
-    inputs = {"screen": records.digest("screen"), "rows": records.digest("rows")}
+    inputs = {name: records.digest(name) for name in ("validation", "screen", "rows")}
     return records.ensure("theory", inputs, lambda: _predict(bench, inputs))
 
 
@@ -75,62 +79,43 @@ def predict(
     """Everything that follows from the losses of the soups at the full horizon, and of those at earlier ones."""
     means = table.mean()
     losses = soups.losses(means)
-    fits = _fits(losses)
+    draws = draw_documents(table, resamples=RESAMPLES)
+    missing: list[str] = []
+    fits = _fits(losses, missing)
     n = len(field.admitted)
     best = best_counts(fits, n_branches=range(1, n + BEYOND + 1)) if fits else ()
     k = next((b.k for b in best if b.n_branches == n), None)
     law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
     known = sorted(law.fits)
-
-    def spread_of(count: int) -> Callable[[Mapping[str, float]], float]:
-        return lambda m: fit_branches(soups.losses(m), k=count).spread
-
-    largest = max((count for count in fits if count > 1), default=None)
-    v_intra = v_inter = None
-    if largest is not None:
-        v_intra = _interval(table, lambda m: components(soups.losses(m), k=largest).v_intra)
-        v_inter = _interval(table, lambda m: components(soups.losses(m), k=largest).v_inter)
-    counts = _effective(fits, v_inter)
-    record = TheoryRecord(
-        inputs=inputs,
-        split=Split.VALIDATION,
-        horizon=horizon,
-        branches=field.admitted,
-        counts=tuple(
-            CountEstimate(
-                k=count,
-                limit=fit.limit,
-                spread=_interval(table, spread_of(count)) or Estimate(value=fit.spread, count=len(table.tokens)),
-                spread_over_branches=_over_branches(losses, fit),
-                k_eff=counts.get(count),
-                bias_change=bias_changes(fits)[count],
-            )
-            for count, fit in sorted(fits.items())
-        ),
-        v_intra=v_intra,
-        v_inter=v_inter,
-        best=tuple(
-            PredictedBest(n_branches=b.n_branches, k=b.k, loss=b.loss, measured=b.n_branches <= n) for b in best
-        ),
-        best_k_falls=best_count_falls(best) if best else None,
-        worth_of_branch=None
-        if k is None
-        else _interval(table, lambda m: fit_branches(soups.losses(m), k=k).worth_of_branch(n)),
-        worth_of_tokens=law.worth_of_tokens(n, tokens=known[-2], more=known[-1] - known[-2])
-        if len(known) > 1
-        else None,
-        budget={str(m): loss for m, loss in law.allocation(horizon, n_branches=range(1, n + 1)).items()},
-        held_out=tuple(
-            _held_out(name, found)
-            for name, found in (
-                ("larger soups", larger_soups(losses, ks=losses.counts())),
-                ("new branches", new_branches(losses, ks=losses.counts())),
-            )
-            if found is not None
-        ),
-        words=(),
+    counts = _counts(soups, fits, table=table, draws=draws, missing=missing)
+    cells = _cells(losses)
+    unseen = [cell for cell in cells if not cell.fitted]
+    larger = larger_soups(losses, ks=losses.counts())
+    held_out = {LARGER_SOUPS: larger, NEW_BRANCHES: new_branches(losses, ks=losses.counts())}
+    worth = None
+    if k is not None:
+        worth = _interval(table, draws, lambda m: fit_branches(soups.losses(m), k=k).worth_of_branch(n))
+    return theory_words(
+        TheoryRecord(
+            inputs=inputs,
+            split=Split.VALIDATION,
+            horizon=horizon,
+            branches=field.admitted,
+            counts=counts,
+            cells=cells,
+            cells_error=agreement([c.predicted for c in unseen], [c.measured for c in unseen]) if unseen else None,
+            soups=() if larger is None else larger.soups,
+            best=tuple(_best(b, [c for c in cells if c.n_branches == b.n_branches]) for b in best),
+            best_k_falls=best_count_falls(best) if best else None,
+            worth_of_branch=worth,
+            worth_of_tokens=law.worth_of_tokens(n, tokens=known[-2], more=known[-1] - known[-2])
+            if len(known) > 1
+            else None,
+            budget={str(m): loss for m, loss in law.allocation(horizon, n_branches=range(1, n + 1)).items()},
+            held_out=tuple(_held_out(name, found) for name, found in held_out.items() if found is not None),
+            words=tuple(missing),
+        )
     )
-    return theory_words(record)
 
 
 def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
@@ -174,31 +159,87 @@ def _finite(soups: Soups, means: Mapping[str, float]) -> Soups:
     )
 
 
-def _fits(losses: SoupLosses) -> dict[int, BranchFit]:
+def _fits(losses: SoupLosses, missing: list[str] | None = None) -> dict[int, BranchFit]:
     found: dict[int, BranchFit] = {}
     for k in losses.counts():
         try:
             found[k] = fit_branches(losses, k=k)
-        except TheoryError:
-            continue  # fewer than two branches at this K
+        except TheoryError as error:  # fewer than two branches at this K
+            if missing is not None:
+                missing.append(f"No fit at K={k}: {error}.")
     return found
 
 
-def _effective(fits: Mapping[int, BranchFit], v_inter: Estimate | None) -> dict[int, float]:
-    if v_inter is None or v_inter.value is None:
-        return {}
-    try:
-        found = effective_counts(fits, v_inter=v_inter.value)
-    except TheoryError:
-        return {}
-    return {k: count for k, count in found.items() if math.isfinite(count)}
+def _counts(
+    soups: Soups, fits: Mapping[int, BranchFit], *, table: LossTable, draws: Draws, missing: list[str]
+) -> tuple[CountEstimate, ...]:
+    """Variances at every K; K_eff against the V_inter of the largest K."""
+
+    def interval(k: int, part: Callable[[SoupLosses, int], float]) -> Estimate | None:
+        return _interval(table, draws, lambda means: part(soups.losses(means), k))
+
+    losses = soups.losses(table.mean())
+    v_intra = {k: interval(k, lambda found, k: components(found, k=k).v_intra) for k in fits if k > 1}
+    v_inter = {k: interval(k, lambda found, k: components(found, k=k).v_inter) for k in fits if k > 1}
+    effective: Mapping[int, float] = {}
+    told = [found.value for _, found in sorted(v_inter.items()) if found is not None and found.value is not None]
+    if told:
+        try:
+            effective = effective_counts(fits, v_inter=told[-1])
+        except TheoryError as error:
+            missing.append(f"No K_eff: {error}.")
+    return tuple(
+        CountEstimate(
+            k=k,
+            limit=fit.limit,
+            spread=interval(k, lambda found, k: fit_branches(found, k=k).spread)
+            or Estimate(value=fit.spread, count=len(table.tokens)),
+            spread_over_branches=_over_branches(losses, fit),
+            v_intra=v_intra.get(k),
+            v_inter=v_inter.get(k),
+            k_eff=effective[k] if k in effective and math.isfinite(effective[k]) else None,
+            bias_change=bias_changes(fits)[k],
+        )
+        for k, fit in sorted(fits.items())
+    )
 
 
-def _interval(table: LossTable, statistic: Callable[[Mapping[str, float]], float]) -> Estimate | None:
+def _cells(losses: SoupLosses) -> tuple[PredictedCell, ...]:
+    """Every (N, K) against what a(K) + b(K) / N promises of it when fitted on small soups alone (eq:hierarchical)."""
+    small = {soup: loss for soup, loss in losses.soups.items() if len(soup[0]) <= SEEN}
+    fits = _fits(SoupLosses(soups=small))
+    groups: dict[tuple[int, int], list[float]] = {}
+    for (names, k), loss in losses.soups.items():
+        if k in fits:
+            groups.setdefault((len(names), k), []).append(loss)
+    return tuple(
+        PredictedCell(
+            n_branches=n,
+            k=k,
+            subsets=len(group),
+            measured=math.fsum(group) / len(group),
+            predicted=fits[k].loss(n),
+            fitted=n <= SEEN,
+        )
+        for (n, k), group in sorted(groups.items())
+    )
+
+
+def _best(found: BestCount, cells: Sequence[PredictedCell]) -> PredictedBest:
+    return PredictedBest(
+        n_branches=found.n_branches,
+        k=found.k,
+        loss=found.loss,
+        from_pairs=min(cells, key=lambda c: (c.predicted, c.k)).k if cells else None,
+        measured=min(cells, key=lambda c: (c.measured, c.k)).k if cells else None,
+    )
+
+
+def _interval(table: LossTable, draws: Draws, statistic: Callable[[Mapping[str, float]], float]) -> Estimate | None:
     """The statistic with its interval over documents, or alone where documents are too few; None: undefined."""
     documents = len(table.tokens)
     try:
-        found = document_bootstrap(table, statistic, resamples=RESAMPLES)
+        found = document_bootstrap(table, statistic, draws=draws)
     except TheoryError:
         try:
             return Estimate(value=statistic(table.mean()), count=documents)

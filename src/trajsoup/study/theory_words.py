@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trajsoup.study.records import Estimate, HeldOutRecord, TheoryRecord
+from trajsoup.study.records import Estimate
+from trajsoup.study.scaling_records import HeldOutRecord, TheoryRecord
 
+LARGER_SOUPS, NEW_BRANCHES = "larger soups", "new branches"
 QUESTIONS = {
-    "larger soups": "from anchors and pairs, the loss of soups of three and more branches",
-    "new branches": "from a branch's own anchor and soups of the other branches, the loss of soups with that branch",
+    LARGER_SOUPS: "from anchors and pairs, the loss of soups of three and more branches",
+    NEW_BRANCHES: "from a branch's own anchor and soups of the other branches, the loss of soups with that branch",
 }
 
 
 def theory_words(record: TheoryRecord) -> TheoryRecord:
-    """The record with its words."""
+    """The record with its words: on each of what was held out, what follows, and those it had of what could not be told."""
     if not record.counts:
         return replace(
             record,
@@ -25,7 +27,7 @@ def theory_words(record: TheoryRecord) -> TheoryRecord:
     words = [_held_out(held) for held in record.held_out]
     if not record.held_out:
         words.append("With two branches no soup can be held out: how far the quadratic model holds was not tested.")
-    return replace(record, words=(*words, *_promises(record)))
+    return replace(record, words=(*words, *_promises(record), *record.words))
 
 
 def _held_out(held: HeldOutRecord) -> str:
@@ -62,10 +64,11 @@ def _promises(record: TheoryRecord) -> list[str]:
     if chosen:
         falls = "it never rises with N, as the theory says" if record.best_k_falls else "it does not fall with N"
         words.append(f"The predicted best K is {chosen}: {falls}.")
-    if record.v_intra is not None and record.v_inter is not None:
+    largest = record.variances
+    if largest is not None and largest.v_intra is not None and largest.v_inter is not None:
         words.append(
-            f"Variation within branches costs one checkpoint {_between(record.v_intra)} nats, variation between branches "
-            f"{_between(record.v_inter)}."
+            f"Variation within branches costs one checkpoint {_between(largest.v_intra)} nats, variation between branches "
+            f"{_between(largest.v_inter)}."
         )
     if len(record.budget) > 1:
         best = min(record.budget, key=lambda key: record.budget[key])

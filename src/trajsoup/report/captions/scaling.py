@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajsoup.core.frontier import FullCost
+from trajsoup.core.pool import RankBy
 from trajsoup.report import contents as c
 from trajsoup.report.captions.words import counted
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text
+from trajsoup.study.theory_words import LARGER_SOUPS
 
 
 def frontier(data: c.Frontier) -> str:
@@ -88,22 +90,24 @@ def merge_size(sweep: c.Surface) -> str:
     return f"{text} Best of each N: {steps}.".strip()
 
 
-def predicted(sweep: c.Surface) -> str:
+def predicted(theory: c.Theory) -> str:
     """How far the quadratic model holds."""
-    found = sweep.prediction
-    if found is None or found.mean_error is None or found.worst_error is None:
+    record = theory.record
+    found = next((held for held in record.held_out if held.name == LARGER_SOUPS), None)
+    if found is None:
         return "Nothing was left to predict: it takes soups of three branches."
     text = (
         f"Soups of three branches and more, predicted from one and two: mean error "
-        f"{difference_text(found.mean_error, sweep.rank_by)} over {counted(len(found.soups), 'soup', 'soups')}, worst "
-        f"{difference_text(found.worst_error, sweep.rank_by)}."
+        f"{difference_text(found.mean_error, RankBy.LOSS)} over {counted(found.soups, 'soup', 'soups')}, worst "
+        f"{difference_text(found.worst, RankBy.LOSS)}."
     )
-    if abs(found.mean_error) > 0.5 * abs(found.worst_error):
+    if abs(found.mean_error) > max(0.5 * found.worst, 0.01 * found.gain):
         text += " The errors lean to one side: the quadratic model " + (
             "promises too much." if found.mean_error > 0 else "promises too little."
         )
-    if found.best_k:
-        ns, promised, measured = (", ".join(str(one[i]) for one in found.best_k) for i in range(3))
+    best = [(b.n_branches, b.from_pairs, b.measured) for b in record.best if b.measured is not None]
+    if best:
+        ns, promised, measured = (", ".join(str(one[i]) for one in best) for i in range(3))
         text += f" Best K for N = {ns}: predicted {promised}, measured {measured}."
     return text
 

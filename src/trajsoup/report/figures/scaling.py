@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trajsoup.report.contents import ComputePoint, Frontier, Surface
+from trajsoup.core.pool import RankBy
+from trajsoup.report.contents import ComputePoint, Frontier, Surface, Theory
 from trajsoup.report.figures.style import (
     QUIET,
     SEQUENTIAL,
@@ -201,12 +202,11 @@ def merge_size(sweep: Surface) -> Figure:
     return figure
 
 
-def predicted(sweep: Surface) -> Figure:
+def predicted(theory: Theory) -> Figure:
     """What soups of one and two branches promise for every larger soup against what it measured."""
     import plotly.graph_objects as go
 
-    rank = sweep.rank_by
-    soups = () if sweep.prediction is None else sweep.prediction.soups
+    rank, soups = RankBy.LOSS, theory.record.soups
     figure = go.Figure(layout=layout(x=f"predicted {unit(rank)}", y=f"measured {unit(rank)}", height=380))
     values = [shown(v, rank) for soup in soups for v in (soup.predicted, soup.measured)]
     ends = [min(values), max(values)]
@@ -215,9 +215,9 @@ def predicted(sweep: Surface) -> Figure:
             x=ends, y=ends, mode="lines", line={"dash": "dot", "color": QUIET}, name="agreement", hoverinfo="skip"
         )
     )
-    colours = colours_of([str(n) for n in sorted({c.n_branches for c in sweep.cells})])
-    for n in sorted({soup.n_branches for soup in soups}):
-        mine = [soup for soup in soups if soup.n_branches == n]
+    colours = colours_of([str(n) for n in sorted({c.n_branches for c in theory.record.cells})])
+    for n in sorted({len(soup.branches) for soup in soups}):
+        mine = [soup for soup in soups if len(soup.branches) == n]
         figure.add_trace(
             go.Scatter(
                 x=[shown(soup.predicted, rank) for soup in mine],
@@ -227,8 +227,9 @@ def predicted(sweep: Surface) -> Figure:
                 marker={"size": 9, "color": colours[str(n)]},
                 customdata=[
                     [
-                        soup.name,
-                        f"<b>{plain(soup.label)}</b>, K = {soup.k}<br>predicted {score_text(soup.predicted, rank)}"
+                        theory.row(soup),
+                        f"<b>{plain(' + '.join(soup.branches))}</b>, K = {soup.k}"
+                        f"<br>predicted {score_text(soup.predicted, rank)}"
                         f"<br>measured <b>{score_text(soup.measured, rank)}</b>",
                     ]
                     for soup in mine
