@@ -238,7 +238,13 @@ def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_con
         label="soup against single",
     )
     record = r.SeedsRecord(
-        inputs={}, seeds=(0, 1), split=Split.TEST, rows=(), comparisons=(spread,), words=("Two seeds agree.",)
+        inputs={},
+        seeds=(0, 1),
+        split=Split.TEST,
+        rows=(),
+        comparisons=(spread,),
+        words=("Two seeds agree.",),
+        further={"sweeps/coefficients": (spread,)},
     )
     assert read_contents(study).seeds == ()
     Records(study).write("seeds", record)
@@ -257,3 +263,5 @@ def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_con
         "−0.0800",
         "+0.0500",
     ]
+    (further,) = [t for t in sections(found)[0].numbers if t.name == "further-seeds"]
+    assert further.rows[0].cells[0].text == "coefficients: soup against single"

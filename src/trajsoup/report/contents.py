@@ -443,6 +443,7 @@ class Contents:
     answer: Answer | None = None
     differences: tuple[Difference, ...] = ()
     seeds: tuple[SeedLine, ...] = ()
+    further_seeds: tuple[SeedLine, ...] = ()  # of sweeps and fine-tuning
     tables: tuple[ScoreTable, ...] = ()
     panels: tuple[CurvePanel, ...] = ()
     frontiers: tuple[Frontier, ...] = ()  # by signal

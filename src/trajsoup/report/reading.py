@@ -24,6 +24,7 @@ from trajsoup.report.reading_results import (
     read_differences,
     read_evaluation_tables,
     read_fine_tuning_tables,
+    read_further_seeds,
     read_seeds,
     read_soups,
 )
@@ -90,6 +91,7 @@ def read_contents(study: Path) -> c.Contents:
         answer=answer,
         differences=read_differences(known.comparisons, soups),
         seeds=seeds,
+        further_seeds=read_further_seeds(known.seeds),
         tables=(
             *read_evaluation_tables(known.rows, known.evaluations, known.comparisons),
             *read_fine_tuning_tables(known.sft, soups),

@@ -122,17 +122,29 @@ def read_differences(record: r.ComparisonsRecord | None, soups: Mapping[str, c.S
 
 def read_seeds(record: r.SeedsRecord | None) -> tuple[c.SeedLine, ...]:
     """Comparisons over seeds of everything."""
+    return () if record is None else tuple(_seed_line(one) for one in record.comparisons)
+
+
+def read_further_seeds(record: r.SeedsRecord | None) -> tuple[c.SeedLine, ...]:
+    """Those of sweeps and fine-tuning."""
+    further = {} if record is None else record.further
     return tuple(
-        c.SeedLine(
-            name=one.name,
-            label=one.label or one.name,
-            rank_by=RANK[one.signal],
-            values=one.values,
-            mean=one.mean,
-            low=one.low,
-            high=one.high,
-        )
-        for one in (() if record is None else record.comparisons)
+        _seed_line(one, of="fine-tuned" if name == "sft" else name.removeprefix("sweeps/"))
+        for name, found in further.items()
+        for one in found
+    )
+
+
+def _seed_line(one: r.SeedSpread, *, of: str | None = None) -> c.SeedLine:
+    label = one.label or one.name
+    return c.SeedLine(
+        name=one.name,
+        label=label if of is None else f"{of}: {label}",
+        rank_by=RANK[one.signal],
+        values=one.values,
+        mean=one.mean,
+        low=one.low,
+        high=one.high,
     )
 
 

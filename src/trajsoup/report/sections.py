@@ -83,6 +83,8 @@ def _main(contents: c.Contents) -> Section:
         listed.append(tables.differences_table(contents.differences))
     if contents.seeds:
         listed.append(tables.seeds_table(contents.seeds))
+    if contents.further_seeds:
+        listed.append(tables.seeds_table(contents.further_seeds, name="further-seeds", title="Sweeps over seeds"))
     return Section(
         name="results",
         title="Results",

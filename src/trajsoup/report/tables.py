@@ -115,12 +115,12 @@ def differences_table(rows: Sequence[c.Difference]) -> Table:
     )
 
 
-def seeds_table(lines: Sequence[c.SeedLine]) -> Table:
-    """The same comparisons over seeds of everything."""
+def seeds_table(lines: Sequence[c.SeedLine], *, name: str = "seeds", title: str = "Over seeds") -> Table:
+    """Comparisons over seeds of everything."""
     seeds = tuple(dict.fromkeys(seed for line in lines for seed in line.values))
     return Table(
-        name="seeds",
-        title="Over seeds",
+        name=name,
+        title=title,
         columns=("comparison", "signal", *(f"seed {seed}" for seed in seeds), "mean", "low", "high"),
         rows=tuple(
             Row(

@@ -443,5 +443,7 @@ class SeedsRecord:
     split: Split
     rows: tuple[SeedSpread, ...]
     comparisons: tuple[SeedSpread, ...]  # of the main table
-    further: Mapping[str, tuple[SeedSpread, ...]]  # of sweeps and fine-tuning, by the record's name
     words: tuple[str, ...]
+    further: Mapping[str, tuple[SeedSpread, ...]] = field(
+        default_factory=dict[str, tuple[SeedSpread, ...]]
+    )  # of sweeps and fine-tuning, by the record's name
