@@ -25,6 +25,16 @@ def first_time(mark):
     return True
 
 
+def sleep_for(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def process_after(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+
 def die_once(item):
     number, mark = item
     if mark and first_time(mark):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine import tasks
 from tests.ray_cluster import ray_for_tests
-from trajsoup.engine.executor import LocalExecutor, Needs
+from trajsoup.engine.executor import LocalExecutor, Needs, Tally
 from trajsoup.errors import CheckpointError, ExecutorError
 
 
@@ -57,6 +57,25 @@ def test_a_task_that_takes_far_longer_than_its_like_has_hung(executor, tmp_path,
     items = [(i, str(tmp_path / "mark") if i == 0 else None) for i in range(3)]
     assert executor.map(tasks.hang_once, items, timeout_seconds=3600) == [0, 1, 2]
     assert (tmp_path / "mark").exists()
+
+
+def test_a_slow_task_beside_quick_ones_has_its_time_when_it_is_tried_again(executor, monkeypatch):
+    monkeypatch.setattr("trajsoup.engine.executor.PATIENCE_SECONDS", 1.0)
+    assert executor.map(tasks.sleep_for, [0.0, 0.0, 4.0], timeout_seconds=60) == [0.0, 0.0, 4.0]
+
+
+def test_two_long_tasks_go_to_two_workers_even_after_quick_ones(executor):
+    executor.map(tasks.double, range(20), timeout_seconds=60)
+    first, second = executor.map(tasks.process_after, [4.0, 4.0], timeout_seconds=60)
+    assert first != second
+
+
+def test_what_was_taken_and_not_tried_is_next_and_loses_no_attempt():
+    tally = Tally([5, 6, 7], attempts=1, progress=lambda number, result: None)
+    assert [tally.take(), tally.take()] == [0, 1]
+    tally.put_back(1)
+    assert tally.waiting == 2
+    assert [tally.take(), tally.take(), tally.take()] == [1, 2, None]
 
 
 def test_a_task_out_of_memory_is_run_again(executor, tmp_path):

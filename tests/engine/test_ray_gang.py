@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine import gang_tasks, tasks
 from tests.ray_cluster import cluster_for_tests
-from trajsoup.engine import ray_gang
+from trajsoup.engine import ray_executor, ray_gang
 from trajsoup.engine.executor import LocalExecutor, Needs
 from trajsoup.errors import CheckpointError, ExecutorError
 
@@ -42,6 +42,13 @@ def test_a_cluster_that_is_too_small_is_refused_with_what_was_asked_for(executor
     monkeypatch.setattr(ray_gang, "PLACE_SECONDS", 3.0)
     with pytest.raises(ExecutorError, match="no 3 nodes with 1 CPUs"):
         executor.map(gang_tasks.meet, ["a"], needs=Needs(nodes=3))
+
+
+def test_room_is_counted_by_node(executor, monkeypatch):
+    monkeypatch.setattr(ray_executor, "IDLE_SECONDS", 2.0)
+    with pytest.raises(ExecutorError, match="no machine of the cluster has 2 CPUs"):  # there are two, on two nodes
+        executor.map(tasks.double, [1], needs=Needs(cpus=2))
+    assert executor.map(tasks.double, [1]) == [2]
 
 
 def test_one_machine_is_no_gang():

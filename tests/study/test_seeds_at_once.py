@@ -48,7 +48,7 @@ def test_two_seeds_at_once_leave_the_records_of_one_after_the_other(tmp_path, fo
 
 
 @pytest.mark.parametrize(
-    ("count", "cores", "at_once"), [(2, 2, 2), (4, 2, 2), (5, 2, 3), (3, 2, 3), (3, 8, 3), (9, 4, 5)]
+    ("count", "cores", "at_once"), [(2, 2, 2), (4, 2, 2), (5, 2, 3), (3, 2, 3), (3, 8, 3), (9, 4, 5), (15, 8, 12)]
 )
 def test_seeds_are_spread_so_that_no_core_idles_at_the_end(count, cores, at_once):
     assert evenly(count, cores=cores) == at_once

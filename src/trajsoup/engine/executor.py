@@ -111,9 +111,8 @@ class LocalExecutor:
         try:
             while not tally.done:
                 self._hand_out(tally, function)
-                limit = tally.limit(timeout_seconds)
-                for worker in self._ended(limit):
-                    self._take(worker, tally, limit)
+                for worker, late in self._ended(tally, timeout_seconds):
+                    self._take(worker, tally, late)
         except BaseException:
             for worker in [w for w in self._running if w.number is not None]:
                 self._drop(worker)
@@ -129,19 +128,21 @@ class LocalExecutor:
                 with contextlib.suppress(OSError):  # it died while idle: `_take` sees that
                     worker.connection.send((function, tally.items[number]))
 
-    def _ended(self, timeout_seconds: float | None) -> Iterator[_Worker]:
-        busy = [w for w in self._running if w.number is not None]
-        left = None
-        if timeout_seconds is not None:
-            left = max(min(w.started for w in busy) + timeout_seconds - time.monotonic(), 0)
-        ready = set(wait([w.connection for w in busy] + [w.process.sentinel for w in busy], left))
+    def _ended(self, tally: Tally, timeout_seconds: float | None) -> Iterator[tuple[_Worker, float | None]]:
+        """Workers whose task is over; with the time limit, if that is why."""
+        limits = {w.number: (w, tally.limit(w.number, timeout_seconds)) for w in self._running if w.number is not None}
         now = time.monotonic()
-        for worker in busy:
-            late = timeout_seconds is not None and now - worker.started >= timeout_seconds
-            if worker.connection in ready or worker.process.sentinel in ready or late:
-                yield worker
+        left = [max(worker.started + limit - now, 0) for worker, limit in limits.values() if limit is not None]
+        busy = [worker for worker, _ in limits.values()]
+        ready = set(wait([w.connection for w in busy] + [w.process.sentinel for w in busy], min(left, default=None)))
+        now = time.monotonic()
+        for worker, limit in limits.values():
+            if worker.connection in ready or worker.process.sentinel in ready:
+                yield worker, None
+            elif limit is not None and now - worker.started >= limit:
+                yield worker, limit
 
-    def _take(self, worker: _Worker, tally: Tally, timeout_seconds: float | None) -> None:
+    def _take(self, worker: _Worker, tally: Tally, late: float | None) -> None:
         number = worker.number
         assert number is not None
         try:
@@ -155,14 +156,11 @@ class LocalExecutor:
                 return
         except (EOFError, OSError):
             pass
-        dead = not worker.process.is_alive()
         self._drop(worker)
         code = worker.process.exitcode
         tally.failed(
             number,
-            ExecutorError(
-                f"its process ended with code {code}" if dead else f"it took more than {timeout_seconds:g} s"
-            ),
+            ExecutorError(f"its process ended with code {code}" if late is None else f"it took more than {late:g} s"),
         )
 
     def _drop(self, worker: _Worker) -> None:
@@ -186,6 +184,11 @@ class Tally:
         return len(self.items) - len(self._results)
 
     @property
+    def waiting(self) -> int:
+        """Items that nobody works on."""
+        return len(self._waiting)
+
+    @property
     def done(self) -> bool:
         """Whether every item has its result."""
         return self.unfinished == 0
@@ -198,9 +201,12 @@ class Tally:
         """It was taken and not tried."""
         self._waiting.insert(0, number)
 
-    def limit(self, timeout_seconds: float | None) -> float | None:
-        """How long a task may take: less than it was given, once its like have shown how long they take."""
-        if timeout_seconds is None or self._longest is None:
+    def limit(self, number: int, timeout_seconds: float | None) -> float | None:
+        """How long a task may take: less than it was given, once others have shown how long they take.
+
+        Tasks are not all alike, so an item that failed before has all the time.
+        """
+        if timeout_seconds is None or self._longest is None or self._failures[number]:
             return timeout_seconds
         return min(timeout_seconds, max(PATIENCE * self._longest, PATIENCE_SECONDS))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from trajsoup.engine.executor import ATTEMPTS, Item, Needs, Result, Tally
 from trajsoup.engine.ray_gang import map_gangs
-from trajsoup.engine.ray_hands import end_hands, start_hand
+from trajsoup.engine.ray_hands import end_hands, room_by_node, start_hand
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
@@ -157,15 +157,16 @@ class RayExecutor:
     def _work_off(
         self, ray: Any, function: Callable[..., Any], tally: Tally, needs: Needs, timeout_seconds: float | None
     ) -> None:
-        task = ray.put(function)
-        slots, asked = _slots(ray, needs), time.monotonic()
-        alone, stillborn = time.monotonic(), -len(self._workers)
+        task, ahead = ray.put(function), 1 if timeout_seconds is None else AHEAD  # what has no limit may take days
+        slots, asked = sum(room_by_node(ray, needs)), time.monotonic()
+        alone, stillborn, wrong = time.monotonic(), 0, None
         for worker in self._workers:  # kept from before: its node may have gone since
-            worker.place, worker.ready = worker.hand.here.remote(), False
+            worker.place, worker.ready, worker.quick = worker.hand.here.remote(), False, False
+        kept = set(self._workers)
         while not tally.done:
             if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
-                slots, asked = _slots(ray, needs), time.monotonic()
-            self._hand_out(ray, task, tally, needs, slots)
+                slots, asked = sum(room_by_node(ray, needs)), time.monotonic()
+            self._hand_out(ray, task, tally, needs, slots=slots if stillborn <= STILLBORN else 0, ahead=ahead)
             awaited = [w.awaited for w in self._workers if w.queue or not w.ready]
             ready = set(ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)[0]) if awaited else set()
             if not awaited:
@@ -173,40 +174,48 @@ class RayExecutor:
             for worker in [w for w in self._workers if w.awaited in ready]:
                 if worker.ready:
                     self._take(ray, worker, tally)
-                elif not self._has_come(ray, worker):
+                elif (wrong := self._has_come(ray, worker)) is None:
+                    stillborn = 0
+                elif worker not in kept:
                     stillborn += 1
-            self._end_late(ray, tally, tally.limit(timeout_seconds))
-            if any(w.ready for w in self._workers):
-                stillborn = 0
+            if wrong is not None and stillborn > STILLBORN and not self._workers:
+                raise ExecutorError(
+                    f"workers on the cluster end before they begin ({_first_line(wrong)}): is the same version installed "
+                    "on every node?"
+                ) from wrong
+            self._end_late(ray, tally, timeout_seconds)
             if slots:  # others may hold them for a while
                 alone = time.monotonic()
-            if time.monotonic() - alone > IDLE_SECONDS or stillborn > STILLBORN:
+            elif time.monotonic() - alone > IDLE_SECONDS:
                 raise ExecutorError(
                     f"no machine of the cluster has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs to give: start one, "
                     "or ask for fewer"
                 )
 
-    def _hand_out(self, ray: Any, task: Any, tally: Tally, needs: Needs, slots: int) -> None:
-        for _ in range(min(slots, tally.unfinished) - len(self._workers)):
+    def _hand_out(self, ray: Any, task: Any, tally: Tally, needs: Needs, *, slots: int, ahead: int) -> None:
+        busy = sum(1 for w in self._workers if w.queue)
+        for _ in range(min(slots, busy + tally.waiting) - len(self._workers)):
             hand = start_hand(ray, needs)
             self._workers.append(_Worker(hand, hand.here.remote()))
-        for depth in range(AHEAD):
+        for depth in range(ahead):
             for worker in self._workers:
                 if worker.ready and len(worker.queue) == depth and (depth == 0 or worker.quick):
                     if (number := tally.take()) is None:
-                        return
+                        break
                     if not worker.queue:
                         worker.started = time.monotonic()
                     worker.queue.append((worker.hand.run.remote(task, tally.items[number]), number))
+        if not self.keep and not tally.waiting:
+            self._drop(ray, [w for w in self._workers if not w.queue])
 
-    def _has_come(self, ray: Any, worker: _Worker) -> bool:
+    def _has_come(self, ray: Any, worker: _Worker) -> Exception | None:
         try:
             ray.get(worker.place)
-        except ray.exceptions.RayError:  # its node went while it started
+        except ray.exceptions.RayError as error:  # its node went while it started, or lacks the package
             self._drop(ray, [worker])
-            return False
+            return error
         worker.ready = True
-        return True
+        return None
 
     def _take(self, ray: Any, worker: _Worker, tally: Tally) -> None:
         reference, number = worker.queue.pop(0)
@@ -223,9 +232,10 @@ class RayExecutor:
         else:
             tally.succeeded(number, result, seconds=seconds)
 
-    def _end_late(self, ray: Any, tally: Tally, limit: float | None) -> None:
+    def _end_late(self, ray: Any, tally: Tally, timeout_seconds: float | None) -> None:
         now = time.monotonic()
         for worker in [w for w in self._workers if w.queue]:
+            limit = tally.limit(worker.queue[0][1], timeout_seconds)
             if limit is not None and now - worker.started >= limit:
                 _, number = worker.queue.pop(0)
                 self._lose(ray, worker, tally)
@@ -241,15 +251,6 @@ class RayExecutor:
         gone = list(workers)
         self._workers = [w for w in self._workers if w not in gone]
         end_hands(ray, [w.hand for w in gone], [w.place for w in gone])
-
-
-def _slots(ray: Any, needs: Needs) -> int:
-    """Workers that the cluster has room for."""
-    found = 0
-    for there in (node["Resources"] for node in ray.nodes() if node["Alive"]):
-        room = there.get("CPU", 0) / needs.cpus
-        found += int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room)
-    return found
 
 
 def _import_ray() -> Any:

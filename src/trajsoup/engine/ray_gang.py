@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trajsoup.engine.executor import Member, Needs, Tally
-from trajsoup.engine.ray_hands import end_hands, start_hand
+from trajsoup.engine.ray_hands import end_hands, room_by_node, start_hand
 from trajsoup.errors import ExecutorError
 
 POLL_SECONDS = 0.5
@@ -36,11 +36,12 @@ def map_gangs(
                 gangs.append(_Gang(ray, function, number, tally.items[number], needs))
             ray.wait([r for gang in gangs for r in gang.awaited], num_returns=1, timeout=POLL_SECONDS)
             for gang in list(gangs):
-                if gang.go_on(tally.limit(timeout_seconds)):
+                if gang.go_on(tally.limit(gang.number, timeout_seconds)):
                     gangs.remove(gang)
                     gang.end()
                     gang.tell(tally)
-            if any(gang.members for gang in gangs):
+            there = sum(1 for room in room_by_node(ray, needs) if room)
+            if any(gang.members for gang in gangs) or there >= needs.nodes:  # others may hold them for a while
                 alone = time.monotonic()
             elif time.monotonic() - alone > PLACE_SECONDS:
                 raise ExecutorError(

@@ -37,6 +37,15 @@ def start_hand(ray: Any, needs: Needs, **where: Any) -> Any:
     return actor(Hand).remote()
 
 
+def room_by_node(ray: Any, needs: Needs) -> list[int]:
+    """How many workers each node could hold if it were empty."""
+    found: list[int] = []
+    for there in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        room = there.get("CPU", 0) / needs.cpus
+        found.append(int(min(room, there.get("GPU", 0) / needs.gpus) if needs.gpus else room))
+    return found
+
+
 def end_hands(ray: Any, hands: Sequence[Any], places: Sequence[Any]) -> None:
     """End workers, and wait until those of this machine have: what they wrote may be removed next.
 

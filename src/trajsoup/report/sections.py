@@ -84,7 +84,9 @@ def _main(contents: c.Contents) -> Section:
     if contents.seeds:
         listed.append(tables.seeds_table(contents.seeds))
     if contents.further_seeds:
-        listed.append(tables.seeds_table(contents.further_seeds, name="further-seeds", title="Sweeps over seeds"))
+        listed.append(
+            tables.seeds_table(contents.further_seeds, name="further-seeds", title="Sweeps and fine-tuning over seeds")
+        )
     return Section(
         name="results",
         title="Results",

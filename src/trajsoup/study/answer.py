@@ -128,7 +128,7 @@ def seeds_stage(folder: Path, folders: Sequence[Path], *, further: Sequence[str]
             return _differences(
                 seeds,
                 [r.require(record).comparisons for r in every],
-                label=lambda name: names.get(name, name.replace(f"{record.removeprefix('sweeps/')}/", "")),
+                label=lambda name: names.get(name) or _without(f"{record.removeprefix('sweeps/')}/", name),
             )
 
         spreads = over("comparisons")
@@ -143,6 +143,10 @@ def seeds_stage(folder: Path, folders: Sequence[Path], *, further: Sequence[str]
         )
 
     return root.ensure("seeds", inputs, make)
+
+
+def _without(sweep: str, comparison: str) -> str:
+    return " against ".join(row.removeprefix(sweep) for row in comparison.split(" against "))
 
 
 def _differences(

@@ -59,7 +59,7 @@ def run_seeds(
     on_train: OnProgress | None,
     on_score: OnScore,
 ) -> list[str]:
-    """Run so many of these seeds at once, with `jobs` branches in all; return the names of the records made."""
+    """Run so many of these seeds at once, each with its share of `jobs` branches, or one; return the records made."""
     trained: dict[int, Sequence[Progress]] = {}
 
     def take(kind: str, seed: int, *what: Any) -> None:
@@ -90,8 +90,8 @@ def run_seeds(
 
 
 def evenly(count: int, *, cores: int) -> int:
-    """How many seeds at once: some more than cores where else the last ones would leave cores idle."""
-    return math.ceil(count / (count // cores)) if count > cores else count
+    """How many seeds at once: up to half as many again as cores, where else the last ones would leave cores idle."""
+    return min(math.ceil(count / (count // cores)), cores + max(cores // 2, 1)) if count > cores else count
 
 
 def run_seed(task: SeedTask) -> list[str]:

@@ -29,9 +29,21 @@ def stages_of(setup: Setup) -> tuple[StageState, ...]:
     for seed in range(setup.seeds):
         found += _one(with_seed(setup, seed))
     if setup.seeds > 1:
-        state = "done" if Records(setup.output).read("seeds") is not None else "to do"
-        found.append(StageState(seed=None, stage="seeds", state=state))
+        found.append(StageState(seed=None, stage="seeds", state=_state_of_seeds(setup)))
     return tuple(found)
+
+
+def _state_of_seeds(setup: Setup) -> str:
+    inputs = Records(setup.output).inputs("seeds")
+    if inputs is None:
+        return "to do"
+    for name, digest in inputs.items():
+        seed, _, record = name.removeprefix("seed-").partition("/")
+        records = Records(with_seed(setup, int(seed)).output)
+        record = record or "comparisons"
+        if records.path(record).is_file() and records.digest(record) != digest:
+            return "out of date"
+    return "done"
 
 
 def _one(setup: Setup) -> list[StageState]:

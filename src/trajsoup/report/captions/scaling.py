@@ -99,7 +99,7 @@ def predicted(theory: c.Theory) -> str:
     text = (
         f"Soups of three branches and more, predicted from one and two: mean error "
         f"{difference_text(found.mean_error, RankBy.LOSS)} over {counted(found.soups, 'soup', 'soups')}, worst "
-        f"{difference_text(found.worst, RankBy.LOSS)}."
+        f"{found.worst:.4f}."
     )
     if abs(found.mean_error) > max(0.5 * found.worst, 0.01 * found.gain):
         text += " The errors lean to one side: the quadratic model " + (
