@@ -33,10 +33,16 @@ def test_a_node_killed_during_a_map_costs_no_result():
 
 
 def test_workers_that_were_kept_and_died_since_cost_no_attempt():
+    ray = pytest.importorskip("ray", reason="needs the extra [ray]")
     with cluster_for_tests() as (executor, cluster, nodes):
         executor.keep = True
         assert executor.map(tasks.double, range(8)) == [2 * i for i in range(8)]
         cluster.remove_node(nodes[0], allow_graceful=False)
+        deadline = time.monotonic() + 120
+        while sum(node["Alive"] for node in ray.nodes()) > 2:  # the head and one more
+            assert time.monotonic() < deadline, "the cluster never noticed"
+            time.sleep(0.2)
+        time.sleep(2)  # its worker ends when it misses its node
         assert executor.map(tasks.double, range(8), attempts=1) == [2 * i for i in range(8)]
 
 
