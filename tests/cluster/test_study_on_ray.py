@@ -6,6 +6,7 @@ The undisturbed run is made on this machine, without Ray: what the disturbed one
 import os
 import signal
 import threading
+import time
 
 import pytest
 
