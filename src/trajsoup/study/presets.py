@@ -33,7 +33,7 @@ TINY = {
     "q_lora_rank": 8,
     "kv_lora_rank": 8,
 }
-SMALLER = {**TINY, "hidden_size": 12, "intermediate_size": 36, "moe_intermediate_size": 6, "kv_lora_rank": 6}
+SMALLER = {**TINY, "hidden_size": 12, "intermediate_size": 36, "moe_intermediate_size": 4}
 
 
 class Preset(StrEnum):
