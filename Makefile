@@ -12,9 +12,10 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
-results: $(VENV)/.dev  ## docs/results.md: the paper preset, five seeds of everything, under an hour on two cores; goes on where it was
+results: $(VENV)/.dev  ## docs/results.md: five seeds of the paper preset and the smaller model, about an hour on two cores; goes on where it was
 	$(BIN)/trajsoup demo --preset paper --output results-output
-	$(BIN)/python docs/generate_results.py results-output
+	$(BIN)/trajsoup demo --preset wsd --output results-output-wsd
+	$(BIN)/python docs/generate_results.py results-output results-output-wsd
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
@@ -73,4 +74,4 @@ $(LITGPT)/.done: constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output results-output-wsd .pytest_cache .ruff_cache .hypothesis

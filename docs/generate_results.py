@@ -1,6 +1,6 @@
 """Write docs/results.md from the records of a finished study with several seeds.
 
-make results        (trajsoup demo --preset paper --output results-output && python docs/generate_results.py results-output)
+make results        (runs the presets paper and wsd, then this with the folders of both)
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trajsoup.study.tables import (
 PAGE = Path(__file__).with_name("results.md")
 
 
-def results_page(folder: Path) -> str:
-    """Main table over seeds, orderings, and the first seed in detail."""
+def results_page(folder: Path, smaller: Path) -> str:
+    """Main table over seeds, orderings, the first seed in detail, and the smaller model."""
     records = Records(folder)
     every = [records, *(Records(folder / "seeds" / str(seed)) for seed in records.require("seeds").seeds[1:])]
     plan, seeds = records.require("plan"), records.require("seeds")
@@ -49,9 +49,25 @@ def results_page(folder: Path) -> str:
         screen_table(records).markdown(),
         " ".join(records.require("answer").words),
         "",
+        *_smaller(Records(smaller)),
     ]
     return "\n".join(parts)
 
 
+def _smaller(records: Records) -> list[str]:
+    plan = records.require("plan")
+    return [
+        "## A second, smaller model with warmup-stable-decay (tab:e32a8-mid-train-main)",
+        "",
+        f"`trajsoup demo --preset wsd`, one seed: {plan.total_params:,} parameters, two data orders, {plan.horizon:,} tokens "
+        "each, the learning rate decayed over the last fifth. A Limited branch stops before its decay begins.",
+        "",
+        main_table(records).markdown(),
+        screen_table(records).markdown(),
+        " ".join(records.require("answer").words),
+        "",
+    ]
+
+
 if __name__ == "__main__":
-    PAGE.write_text(results_page(Path(sys.argv[1])), encoding="utf-8")
+    PAGE.write_text(results_page(Path(sys.argv[1]), Path(sys.argv[2])), encoding="utf-8")
