@@ -135,7 +135,7 @@ def store_over_get(folder: Path, count: int, patch: pytest.MonkeyPatch) -> None:
         pairs = []
         for i in range(ROUNDS):
             plain = timed(get)
-            pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"s{i}", digest=False))))
+            pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"soup-{i}", digest=False))))
         ratio = float(np.median([plain / merge for plain, merge in pairs]))
         plain, merge = (float(np.median(column)) for column in zip(*pairs, strict=True))
         size = plan.read_bytes / 1e9

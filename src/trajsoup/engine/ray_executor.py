@@ -24,6 +24,7 @@ POLL_SECONDS = 0.5
 IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
 AHEAD = 2  # tasks that a worker has, if its tasks are quick: the second hides the way there and back
 QUICK_SECONDS = 0.5
+PLENTY = 4  # items for each worker
 STILLBORN = 20  # workers that may end before they began, one after the other
 
 
@@ -157,7 +158,7 @@ class RayExecutor:
     def _work_off(
         self, ray: Any, function: Callable[..., Any], tally: Tally, needs: Needs, timeout_seconds: float | None
     ) -> None:
-        task, ahead = ray.put(function), 1 if timeout_seconds is None else AHEAD  # what has no limit may take days
+        task = ray.put(function)
         slots, asked = sum(room_by_node(ray, needs)), time.monotonic()
         alone, stillborn, wrong = time.monotonic(), 0, None
         for worker in self._workers:  # kept from before: its node may have gone since
@@ -166,7 +167,7 @@ class RayExecutor:
         while not tally.done:
             if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
                 slots, asked = sum(room_by_node(ray, needs)), time.monotonic()
-            self._hand_out(ray, task, tally, needs, slots=slots if stillborn <= STILLBORN else 0, ahead=ahead)
+            self._hand_out(ray, task, tally, needs, slots=slots if stillborn <= STILLBORN else 0)
             awaited = [w.awaited for w in self._workers if w.queue or not w.ready]
             ready = set(ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)[0]) if awaited else set()
             if not awaited:
@@ -192,12 +193,13 @@ class RayExecutor:
                     "or ask for fewer"
                 )
 
-    def _hand_out(self, ray: Any, task: Any, tally: Tally, needs: Needs, *, slots: int, ahead: int) -> None:
+    def _hand_out(self, ray: Any, task: Any, tally: Tally, needs: Needs, *, slots: int) -> None:
         busy = sum(1 for w in self._workers if w.queue)
         for _ in range(min(slots, busy + tally.waiting) - len(self._workers)):
             hand = start_hand(ray, needs)
             self._workers.append(_Worker(hand, hand.here.remote()))
-        for depth in range(ahead):
+        plenty = tally.waiting >= PLENTY * len(self._workers)  # else one would wait while another worker is free
+        for depth in range(AHEAD if plenty else 1):
             for worker in self._workers:
                 if worker.ready and len(worker.queue) == depth and (depth == 0 or worker.quick):
                     if (number := tally.take()) is None:
