@@ -148,7 +148,7 @@ def disk(folder: Path):
 
 
 def soup_from_store(study: Path, folder: Path) -> tuple[bool, int]:
-    """Blend two checkpoints over a store where every request fails once; return whether the bytes are right, and how often."""
+    """Blend two checkpoints over a store where every request fails once: are the bytes right, and how often it failed."""
     if find_rclone() is None:
         return True, 0
     patch = pytest.MonkeyPatch()
