@@ -9,6 +9,8 @@ import pytest
 from trajsoup.study.answer import seeds_stage
 from trajsoup.study.record_files import Records
 from trajsoup.study.records import Signal
+from trajsoup.study.setup import load_setup
+from trajsoup.study.status import stages_of
 from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -54,6 +56,26 @@ def test_nothing_is_made_twice_and_another_sweep_makes_it_anew(two):
     assert seeds_stage(two[0], two, further=FURTHER[:1])
     assert not seeds_stage(two[0], two, further=FURTHER[:1])
     assert seeds_stage(two[0], two, further=FURTHER)
+
+
+def test_status_sees_that_a_seed_changed_went_or_was_added(two):
+    setup = dataclasses.replace(load_setup(EXAMPLE / "study.yaml"), output=two[0], seeds=2)
+
+    def state(setup=setup):
+        return stages_of(setup)[-1]
+
+    assert (state().stage, state().state) == ("seeds", "to do")
+    seeds_stage(two[0], two, further=FURTHER)
+    assert state().state == "done"
+    assert state(dataclasses.replace(setup, seeds=3)).state == "out of date"
+    records = Records(two[1])
+    sweep = records.require(FURTHER[0])
+    records.write(FURTHER[0], dataclasses.replace(sweep, comparisons=()))
+    assert state().state == "out of date"
+    records.write(FURTHER[0], sweep)
+    assert state().state == "done"
+    records.path(FURTHER[0]).unlink()
+    assert state().state == "out of date"
 
 
 def test_tables_name_the_papers_comparison_and_the_verdict(two):

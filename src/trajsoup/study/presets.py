@@ -39,7 +39,7 @@ SMALLER = {**TINY, "hidden_size": 12, "intermediate_size": 36, "moe_intermediate
 class Preset(StrEnum):
     """Studies by name."""
 
-    QUICK = "quick"  # about three minutes on two idle cores
+    QUICK = "quick"  # about four minutes on two idle cores
     PAPER = "paper"  # five branches, every sweep, fine-tuning, several seeds
     WSD = "wsd"  # tab:e32a8-mid-train-main: a smaller model, warmup-stable-decay, two data orders
 

@@ -37,13 +37,15 @@ def _state_of_seeds(setup: Setup) -> str:
     inputs = Records(setup.output).inputs("seeds")
     if inputs is None:
         return "to do"
+    seen: set[int] = set()
     for name, digest in inputs.items():
         seed, _, record = name.removeprefix("seed-").partition("/")
         records = Records(with_seed(setup, int(seed)).output)
         record = record or "comparisons"
-        if records.path(record).is_file() and records.digest(record) != digest:
+        if not records.path(record).is_file() or records.digest(record) != digest:
             return "out of date"
-    return "done"
+        seen.add(int(seed))
+    return "done" if seen == set(range(setup.seeds)) else "out of date"
 
 
 def _one(setup: Setup) -> list[StageState]:
