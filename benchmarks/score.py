@@ -24,13 +24,14 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig
 from transformers.utils import logging
 
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.core.statistics import Better, paired_bootstrap
+from trajsoup.core.statistics import paired_bootstrap
 from trajsoup.lm.corpus import TokenSet
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.validate import ValidationSettings, batches, document_losses
+from trajsoup.merge.make import make_soup, plan_row
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.study.merge import make_soup, plan_row
 
 VOCAB = 1024
 
@@ -158,7 +159,7 @@ def through_disk(out: Path, row: Row, tokens: TokenSet) -> float:
 
 def bootstrap(repeats: int) -> None:
     difference = np.random.default_rng(0).normal(size=10_000)
-    seconds = [timed(lambda: paired_bootstrap([difference], better=Better.LOWER)) for _ in range(repeats)]
+    seconds = [timed(lambda: paired_bootstrap([difference], signal=Signal.LOSS)) for _ in range(repeats)]
     print(
         f"| 10,000 resamples of a paired difference over 10,000 items | {statistics.median(seconds):.2f} s | <= 1 s |"
     )

@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
     from trajsoup.lm.cpu_isa import isa_environment
-    from trajsoup.study.data import cache_folder
-    from trajsoup.study.presets import Preset, write_preset
+    from trajsoup.study.file.presets import Preset, write_preset
+    from trajsoup.study.file.setup import load_setup
     from trajsoup.study.run import run_study
-    from trajsoup.study.setup import load_setup
+    from trajsoup.study.train.data import cache_folder
 
     os.environ |= isa_environment(cache=cache_folder())
     read_bytes: Counter[str] = Counter()
@@ -116,12 +116,12 @@ def _time_work(heavy: dict[str, float]) -> None:
     """Time what trains, scores, tunes, measures, merges or resamples."""
     import trajsoup.engine.gram as gram
     import trajsoup.lm.live as live
-    import trajsoup.study.answer as answer
-    import trajsoup.study.fine_tuning as fine_tuning
-    import trajsoup.study.frontier as frontier
-    import trajsoup.study.reporting as reporting
-    import trajsoup.study.score as score
-    import trajsoup.study.stages as stages
+    import trajsoup.study.score.rows as score
+    import trajsoup.study.stages.answer as answer
+    import trajsoup.study.stages.comparisons as reporting
+    import trajsoup.study.stages.fine_tuning as fine_tuning
+    import trajsoup.study.stages.first as stages
+    import trajsoup.study.stages.frontier as frontier
 
     def timed(name: str, module: Any, function: str) -> None:
         inner: Callable[..., Any] = getattr(module, function)

@@ -93,8 +93,8 @@ def jobs(args) -> None:
     compared with the faster of the two.
     """
     from trajsoup.core import threads as rule
-    from trajsoup.study.file import load_study
-    from trajsoup.study.train import train_study
+    from trajsoup.study.file.study import load_study
+    from trajsoup.study.train.branches import train_study
 
     as_decided = rule.PASS_FLOPS_PER_THREAD
     ways = {"one thread": (1, as_decided), "two threads": (1, 1.0), "at once": (2, as_decided)}
@@ -141,7 +141,7 @@ def threads(args) -> None:
 
 def prepare(study) -> None:
     """Make corpus and fork point beforehand: they are cached and not what is measured."""
-    from trajsoup.study.train import train_study
+    from trajsoup.study.train.branches import train_study
 
     train_study(study, branches=[], cache=CACHE)
 
@@ -152,7 +152,7 @@ def saving(args) -> None:
 
     torch.set_num_threads(1)
     from trajsoup.lm.train import train_branch
-    from trajsoup.study.presets import Preset, preset_study
+    from trajsoup.study.file.presets import Preset, preset_study
 
     usual = preset_study(Preset.QUICK)["checkpoint_every"] // (LENGTH * BATCH)
     for apart, count, what in ((usual, 3, "as the presets have it"), (4, 12, "an extreme")):

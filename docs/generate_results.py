@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trajsoup.study.record_files import Records
+from trajsoup.study.records.files import Records
 from trajsoup.study.tables import (
     comparisons_table,
     further_comparisons,

@@ -31,7 +31,7 @@ def test_a_generated_page_is_what_the_code_says(page):
 
 @pytest.mark.parametrize("title", generator().EXAMPLES)
 def test_every_example_of_a_study_file_is_one(title, tmp_path):
-    from trajsoup.study.file import load_study
+    from trajsoup.study.file.study import load_study
 
     (tmp_path / "study.yaml").write_text(generator().EXAMPLES[title])
     study = load_study(tmp_path / "study.yaml")
@@ -55,7 +55,7 @@ def test_every_label_cited_in_the_core_is_in_the_paper_map():
 
 def test_the_readmes_python_runs(tmp_path):
     """The ten lines in the README, on the demo's runs."""
-    from trajsoup.study.synthetic import make_bowl, write_run
+    from tests.bowls import make_bowl, write_run
 
     bowl = make_bowl()
     for name, seed in (("a", 1), ("b", 2)):

@@ -12,7 +12,17 @@ import pytest
 import trajsoup
 
 ROOT = Path(trajsoup.__file__).parent
-LAYERS = ["errors", "core", "store", "engine", "lm", "study", "report", "cli"]  # each may import those before it
+LAYERS = [
+    "errors",
+    "core",
+    "store",
+    "engine",
+    "merge",
+    "lm",
+    "study",
+    "report",
+    "cli",
+]  # each may import those before it
 TRAINING = {"torch", "transformers", "accelerate", "tokenizers", "datasets", "safetensors"}
 MODULES = sorted(ROOT.rglob("*.py"))
 

@@ -18,7 +18,7 @@ _HOME = {
     "MemorySink": "engine.sinks",
     "Options": "engine.workers",
     "Pool": "core.pool",
-    "RankBy": "core.pool",
+    "Signal": "core.signal",
     "Row": "core.soup",
     "Select": "core.selection",
     "Strategy": "core.soup",

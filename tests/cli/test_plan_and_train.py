@@ -125,5 +125,7 @@ def test_bad_input_ends_with_one_message_and_no_traceback(run, tmp_path, what, c
 def test_neither_command_loads_torch_before_it_must(tmp_path):
     import subprocess
 
-    code = "import sys, trajsoup.cli.plan, trajsoup.cli.train, trajsoup.study.plan; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, trajsoup.cli.plan, trajsoup.cli.train, trajsoup.study.train.plan; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0

@@ -6,7 +6,7 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.command import refused, succeeds, trajsoup
 from tests.runs import fingerprint
-from trajsoup.study.branches import load_branches, scan_branches
+from trajsoup.merge.branches import load_branches, scan_branches
 
 
 def test_scan_writes_a_study_and_says_what_to_do_next(runs, tmp_path):

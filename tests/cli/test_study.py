@@ -11,9 +11,9 @@ import yaml
 
 from tests.command import refused, succeeds
 from trajsoup.store.lock import holding, this_process
-from trajsoup.study.presets import Preset, preset_study, write_preset
+from trajsoup.study.file.presets import Preset, preset_study, write_preset
+from trajsoup.study.file.setup import load_setup
 from trajsoup.study.run import is_finished
-from trajsoup.study.setup import load_setup
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 

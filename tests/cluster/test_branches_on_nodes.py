@@ -13,9 +13,9 @@ from tests.ray_cluster import cluster_for_tests
 from tests.store_digests import digests
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
 from trajsoup.errors import TrainError
-from trajsoup.study.file import load_study
-from trajsoup.study.outcomes import Status
-from trajsoup.study.train import train_study
+from trajsoup.study.file.study import load_study
+from trajsoup.study.train.branches import train_study
+from trajsoup.study.train.outcomes import Status
 
 pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
 STEPS = 40  # enough of them after the first checkpoint for a kill to come in time

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.slurm_daemons import slurm_for_tests
 from tests.study.tiny_study import make_fork_point, make_study
 from trajsoup.errors import StudyError
-from trajsoup.study.slurm import write_scripts
+from trajsoup.study.train.slurm import write_scripts
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ import pytest
 import trajsoup.core
 from trajsoup.core import choosing, statistics
 from trajsoup.core.choosing import choose, with_scores
-from trajsoup.core.pool import Candidate, Pool, RankBy, ranked
+from trajsoup.core.pool import Candidate, Pool, ranked
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import soup_row
 from trajsoup.errors import ScoreError
 
@@ -67,7 +68,7 @@ def test_test_scores_are_refused_at_run_time_too(function):
 def test_the_best_is_chosen_by_loss_or_by_accuracy():
     scores = {"a": scores_of(ValidationScores, 1.0, 0.2), "b": scores_of(ValidationScores, 2.0, 0.9)}
     assert choose(scores).name == "a"
-    assert choose(scores, rank_by=RankBy.ACCURACY).name == "b"
+    assert choose(scores, rank_by=Signal.ACCURACY).name == "b"
     assert choose(scores).score == 1.0
 
 
@@ -83,7 +84,7 @@ def test_a_nan_is_reported_and_never_chosen_by_either_signal():
         "fine": scores_of(ValidationScores, 9.0, 0.0),
     }
     assert (choose(scores).name, choose(scores).unusable) == ("fine", ("nan", "inf"))
-    assert choose(scores, rank_by=RankBy.ACCURACY).unusable == ("nan",)
+    assert choose(scores, rank_by=Signal.ACCURACY).unusable == ("nan",)
     with pytest.raises(ScoreError, match="none can be chosen"):
         choose({"nan": scores["nan"]})
 
@@ -91,7 +92,7 @@ def test_a_nan_is_reported_and_never_chosen_by_either_signal():
 def test_a_nan_checkpoint_is_left_out_of_the_ranking_and_of_every_soup():
     scores = {key: scores_of(ValidationScores, loss) for key, loss in (("a", 2.0), ("b", math.nan), ("c", 1.0))}
     (pool,) = with_scores([pool_of("a", "b", "c")], scores)
-    assert [c.key for c in ranked(pool.candidates, rank_by=RankBy.LOSS)] == ["c", "a"]
+    assert [c.key for c in ranked(pool.candidates, rank_by=Signal.LOSS)] == ["c", "a"]
     assert set(soup_row([pool], k=2).weights) == {"a", "c"}
 
 
@@ -102,7 +103,7 @@ def test_scores_are_attached_by_key_and_others_left_alone():
 
 def test_a_missing_signal_and_an_empty_choice_are_refused():
     with pytest.raises(ScoreError, match="a has no validation accuracy"):
-        choose({"a": scores_of(ValidationScores, 1.0)}, rank_by=RankBy.ACCURACY)
+        choose({"a": scores_of(ValidationScores, 1.0)}, rank_by=Signal.ACCURACY)
     with pytest.raises(ScoreError, match="no model"):
         choose({})
     assert choosing.loss_of(ValidationScores()) is None

@@ -15,8 +15,8 @@ from trajsoup.core.frontier import (
     scaling_robustness,
     training_flops,
 )
-from trajsoup.core.pool import RankBy
 from trajsoup.core.scaling import ScalingFit
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScalingError
 
 B = 10**9
@@ -57,13 +57,13 @@ def test_the_frontier_keeps_the_best_soup_at_each_compute():
     some = [soup(2, 68.0), soup(2, 68.5, k=2), soup(4, 68.2), soup(3, 69.0), soup(3, 69.0, n=3)]
     assert [(p.compute, p.score, p.n_branches) for p in frontier(some)] == [(2, 68.5, 2), (3, 69.0, 2), (4, 68.2, 2)]
     assert [p.compute for p in frontier(some, improving=True)] == [2, 3]
-    assert [p.score for p in frontier(some, rank_by=RankBy.LOSS)] == [68.0, 69.0, 68.2]
+    assert [p.score for p in frontier(some, rank_by=Signal.LOSS)] == [68.0, 69.0, 68.2]
     assert frontier([]) == ()
 
 
 def fits() -> tuple[ScalingFit, ScalingFit]:
     def at(law, low, high) -> ScalingFit:
-        return ScalingFit(computes=(low, high), measured=(0.0, 0.0), rank_by=RankBy.ACCURACY, law=law)
+        return ScalingFit(computes=(low, high), measured=(0.0, 0.0), rank_by=Signal.ACCURACY, law=law)
 
     return at(PAPER_RAW, 9.1852e20, 1.5615e22), at(PAPER_SOUP, 1.8370e21, 8.8178e22)
 

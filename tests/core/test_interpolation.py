@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trajsoup.core.interpolation import GRID, interpolation, interpolation_rows, parabola
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
 
@@ -37,9 +37,9 @@ def test_a_hump_is_a_barrier_above_the_line_between_the_ends():
 
 
 def test_accuracy_counts_the_other_way_round():
-    path = interpolation([60, 64, 62], grid=(0, 0.5, 1), rank_by=RankBy.ACCURACY, **ENDS)
+    path = interpolation([60, 64, 62], grid=(0, 0.5, 1), rank_by=Signal.ACCURACY, **ENDS)
     assert (path.best_lambda, path.gain_over_better_end, path.gain_over_mean, path.barrier) == (0.5, 2, 3, 0)
-    dip = interpolation([60, 50, 62], grid=(0, 0.5, 1), rank_by=RankBy.ACCURACY, **ENDS)
+    dip = interpolation([60, 50, 62], grid=(0, 0.5, 1), rank_by=Signal.ACCURACY, **ENDS)
     assert dip.barrier == 11
 
 

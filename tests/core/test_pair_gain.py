@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from trajsoup.core.pair_gain import PairGain, pair_gain, rank_pairs, relate, relation_words
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.errors import GeometryError
 
 
@@ -31,7 +31,7 @@ def test_gain_is_against_the_mean_of_the_ends_averaged_over_shared_horizons():
 
 
 def test_a_loss_that_falls_is_a_gain():
-    found = pair_gain({1: 2.0}, ends=({1: 2.5}, {1: 2.1}), branches=("A", "B"), cosine=0, rank_by=RankBy.LOSS)
+    found = pair_gain({1: 2.0}, ends=({1: 2.5}, {1: 2.1}), branches=("A", "B"), cosine=0, rank_by=Signal.LOSS)
     assert found.gain == pytest.approx(0.3)
 
 

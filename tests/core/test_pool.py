@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajsoup.core.pool import Candidate, Pool, RankBy, ranked
+from trajsoup.core.pool import Candidate, Pool, ranked
+from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
 B = 10**9
@@ -17,11 +18,11 @@ def candidate(tokens: int, loss: float | None = None, *, branch: str = "EXP1", a
 
 def test_loss_ranks_low_first_and_accuracy_high_first():
     pool = (candidate(1, 2.3, accuracy=0.5), candidate(2, 2.1, accuracy=0.4), candidate(3, 2.2, accuracy=0.6))
-    assert [c.tokens for c in ranked(pool, rank_by=RankBy.LOSS)] == [2, 3, 1]
-    assert [c.tokens for c in ranked(pool, rank_by=RankBy.ACCURACY)] == [3, 1, 2]
+    assert [c.tokens for c in ranked(pool, rank_by=Signal.LOSS)] == [2, 3, 1]
+    assert [c.tokens for c in ranked(pool, rank_by=Signal.ACCURACY)] == [3, 1, 2]
 
 
-@pytest.mark.parametrize("rank_by", RankBy)
+@pytest.mark.parametrize("rank_by", Signal)
 def test_ties_go_to_fewer_tokens_then_to_the_branch_name_whatever_the_file_order(rank_by):
     tied = [
         candidate(50, 2.0, accuracy=0.5, branch="EXP2"),
@@ -34,14 +35,14 @@ def test_ties_go_to_fewer_tokens_then_to_the_branch_name_whatever_the_file_order
 
 @given(st.lists(st.one_of(st.floats(), st.just(math.nan)), min_size=1, max_size=20))
 def test_a_score_that_is_not_finite_is_never_ranked_and_the_rest_is_sorted(losses):
-    found = ranked(tuple(candidate(i, loss) for i, loss in enumerate(losses)), rank_by=RankBy.LOSS)
+    found = ranked(tuple(candidate(i, loss) for i, loss in enumerate(losses)), rank_by=Signal.LOSS)
     assert [c.val_loss for c in found] == sorted(loss for loss in losses if math.isfinite(loss))
 
 
 def test_missing_scores_are_counted_named_and_answered_with_a_remedy():
     pool = tuple(candidate(i * B, None if i > 1 else 2.0) for i in range(1, 7))
     with pytest.raises(SelectionError) as error:
-        ranked(pool, rank_by=RankBy.LOSS)
+        ranked(pool, rank_by=Signal.LOSS)
     message = str(error.value)
     assert "5 of 6 checkpoints have no validation loss" in message
     assert "EXP1@2,000,000,000" in message
@@ -52,7 +53,7 @@ def test_missing_scores_are_counted_named_and_answered_with_a_remedy():
 
 def test_missing_accuracy_is_called_accuracy():
     with pytest.raises(SelectionError, match=r"1 of 1 checkpoints have no accuracy \(EXP1@5\)"):
-        ranked((candidate(5, 2.0),), rank_by=RankBy.ACCURACY)
+        ranked((candidate(5, 2.0),), rank_by=Signal.ACCURACY)
 
 
 def test_the_pool_at_a_horizon_holds_what_was_saved_by_then():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from trajsoup.core.frontier import PAPER_RAW, PAPER_SOUP
-from trajsoup.core.pool import RankBy
 from trajsoup.core.scaling import PowerLaw, ScalingFit, bootstrap_band, fit_power_law
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScalingError
 
 COMPUTES = 9.1852e20 * np.arange(1, 18)
@@ -39,8 +39,8 @@ def test_a_law_without_noise_is_recovered(law):
 
 
 def test_a_falling_loss_has_the_same_shape():
-    law = PowerLaw(asymptote=1.9, amplitude=0.4, exponent=0.3, reference=1e18, rank_by=RankBy.LOSS)
-    fit = fit_power_law(points(law, 1e18 * 2.0 ** np.arange(8)), rank_by=RankBy.LOSS)
+    law = PowerLaw(asymptote=1.9, amplitude=0.4, exponent=0.3, reference=1e18, rank_by=Signal.LOSS)
+    fit = fit_power_law(points(law, 1e18 * 2.0 ** np.arange(8)), rank_by=Signal.LOSS)
     assert fit.law is not None
     assert fit.law.exponent == pytest.approx(0.3, rel=1e-3)
     assert fit.law.scores(np.array([1e18, 1e30]))[1] == pytest.approx(1.9, abs=1e-3)
@@ -140,6 +140,6 @@ def test_impossible_points_are_refused(bad):
 
 
 def test_a_fit_without_a_law_has_no_band():
-    fit = ScalingFit(computes=(1.0,), measured=(1.0,), rank_by=RankBy.LOSS, missing="one point")
+    fit = ScalingFit(computes=(1.0,), measured=(1.0,), rank_by=Signal.LOSS, missing="one point")
     with pytest.raises(ScalingError, match="one point"):
         bootstrap_band(fit, computes=[1.0])

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajsoup.core.pool import Candidate, Pool, RankBy
+from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.selection import NEEDS_K, Select, select, tail_k, top_k
+from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
 B = 10**9
@@ -63,7 +64,7 @@ def test_a_checkpoint_that_scored_nan_is_never_selected_and_does_not_count():
 
 
 def test_accuracy_selects_the_highest():
-    assert tokens(top_k(pool_of(2.3, 2.1, 2.2), k=2, rank_by=RankBy.ACCURACY)) == [50, 75]
+    assert tokens(top_k(pool_of(2.3, 2.1, 2.2), k=2, rank_by=Signal.ACCURACY)) == [50, 75]
 
 
 def test_tail_k_takes_the_latest_without_a_score():

@@ -3,8 +3,8 @@ import pytest
 from scipy import stats
 
 from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import (
-    Better,
     compare_losses,
     compare_tasks,
     optimism,
@@ -22,7 +22,7 @@ def losses_of(nll, targets, **fields):
 def test_the_interval_agrees_with_scipys_bootstrap():
     random = np.random.default_rng(3)
     difference = random.exponential(size=200) - 0.9
-    mine = paired_bootstrap([difference], better=Better.LOWER)
+    mine = paired_bootstrap([difference], signal=Signal.LOSS)
     theirs = stats.bootstrap((difference,), np.mean, method="percentile", n_resamples=10_000, rng=random)
     assert mine.difference == pytest.approx(difference.mean())
     assert (mine.low, mine.high) == pytest.approx(theirs.confidence_interval, abs=0.01)
@@ -32,25 +32,25 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     random = np.random.default_rng(5)
     covered = 0
     for seed in range(200):
-        found = paired_bootstrap([random.normal(0.3, 1, 80)], better=Better.HIGHER, resamples=400, seed=seed)
+        found = paired_bootstrap([random.normal(0.3, 1, 80)], signal=Signal.ACCURACY, resamples=400, seed=seed)
         covered += found.low <= 0.3 <= found.high
     assert 0.89 <= covered / 200 <= 0.99
 
 
 def test_a_clear_difference_is_outside_its_noise_and_a_small_one_inside():
     random = np.random.default_rng(0)
-    clear = paired_bootstrap([random.normal(-1, 0.5, 100)], better=Better.LOWER)
+    clear = paired_bootstrap([random.normal(-1, 0.5, 100)], signal=Signal.LOSS)
     assert (clear.within_noise, clear.probability_of_improvement) == (False, 1.0)
-    small = paired_bootstrap([random.normal(0, 1, 50)], better=Better.LOWER)
+    small = paired_bootstrap([random.normal(0, 1, 50)], signal=Signal.LOSS)
     assert small.within_noise
     assert 0.02 < small.probability_of_improvement < 0.98
 
 
 def test_improvement_means_lower_for_losses_and_higher_for_accuracies():
     gain = np.full(10, 0.5)
-    assert paired_bootstrap([gain], better=Better.HIGHER).probability_of_improvement == 1
-    assert paired_bootstrap([gain], better=Better.LOWER).probability_of_improvement == 0
-    assert paired_bootstrap([0 * gain], better=Better.LOWER).probability_of_improvement == 0.5
+    assert paired_bootstrap([gain], signal=Signal.ACCURACY).probability_of_improvement == 1
+    assert paired_bootstrap([gain], signal=Signal.LOSS).probability_of_improvement == 0
+    assert paired_bootstrap([0 * gain], signal=Signal.LOSS).probability_of_improvement == 0.5
 
 
 def test_documents_weigh_as_much_as_their_tokens():
@@ -97,14 +97,14 @@ def test_the_overall_average_counts_configurations_equally_however_many_items_th
 
 def test_the_same_seed_gives_the_same_interval():
     difference = np.random.default_rng(0).normal(size=30)
-    assert paired_bootstrap([difference], better=Better.LOWER) == paired_bootstrap([difference], better=Better.LOWER)
-    assert paired_bootstrap([difference], better=Better.LOWER, seed=1) != paired_bootstrap(
-        [difference], better=Better.LOWER
+    assert paired_bootstrap([difference], signal=Signal.LOSS) == paired_bootstrap([difference], signal=Signal.LOSS)
+    assert paired_bootstrap([difference], signal=Signal.LOSS, seed=1) != paired_bootstrap(
+        [difference], signal=Signal.LOSS
     )
 
 
 def test_nan_makes_no_claim():
-    found = paired_bootstrap([np.array([1.0, np.nan, -1.0])], better=Better.LOWER)
+    found = paired_bootstrap([np.array([1.0, np.nan, -1.0])], signal=Signal.LOSS)
     assert np.isnan([found.low, found.high, found.probability_of_improvement]).all()
     assert found.within_noise
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trajsoup.study.branches import save_branches, scan_branches
+from trajsoup.merge.branches import save_branches, scan_branches
+from trajsoup.study.file.setup import load_setup
 from trajsoup.study.run import run_study
-from trajsoup.study.setup import load_setup
 
 
 def run_found(folder: Path, fork_point: Path, runs: Sequence[Path], *, settings: str, corpus: Any) -> Path:

@@ -11,7 +11,7 @@ from tests.command import succeeds
 from tests.models.tiny import load, model, save
 from tests.runs import equal, fingerprint, mean
 from tests.runs import load as tensors_of
-from trajsoup.study.branches import scan_branches
+from trajsoup.merge.branches import scan_branches
 
 STEPS, EVERY, BATCH, LENGTH = 6, 2, 4, 16
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tests.report.bowl import Bowl
-from trajsoup.study import records as r
-from trajsoup.study.record_files import Records
+from trajsoup.study.records import results as r
+from trajsoup.study.records.files import Records
 
 
 def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:

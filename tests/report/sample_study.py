@@ -19,15 +19,16 @@ from tests.report.bowl import FLOOR, B, Bowl, Shape
 from tests.report.sample_geometry import geometry_record
 from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
-from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import EvaluationPlan, Sweep, SweepKind
-from trajsoup.study.frontier import frontier_stage
-from trajsoup.study.record_files import Records
-from trajsoup.study.reporting import LIMITED, SINGLE, comparisons_stage, evaluations_stage
-from trajsoup.study.stages import rows_stage, screen_stage, validation_stage
-from trajsoup.study.sweeps import sweeps_stage
-from trajsoup.study.theory import theory_stage
-from trajsoup.study.words import sentences
+from trajsoup.core.signal import Signal
+from trajsoup.study.file.evaluation import EvaluationPlan, Sweep, SweepKind
+from trajsoup.study.records import results as r
+from trajsoup.study.records.files import Records
+from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage, evaluations_stage
+from trajsoup.study.stages.first import rows_stage, screen_stage, validation_stage
+from trajsoup.study.stages.frontier import frontier_stage
+from trajsoup.study.stages.sweeps import sweeps_stage
+from trajsoup.study.stages.theory import theory_stage
+from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "sweeps", "geometry", "answer")
@@ -208,8 +209,8 @@ def write_answer(records: Records) -> None:
             inputs={},
             soup=LIMITED,
             single=SINGLE,
-            loss=by_signal[r.Signal.LOSS],
-            accuracy=by_signal[r.Signal.ACCURACY],
+            loss=by_signal[Signal.LOSS],
+            accuracy=by_signal[Signal.ACCURACY],
             words=words,
             soup_folder="soup",
             seeds=(0,),

@@ -2,14 +2,14 @@ import dataclasses
 
 import pytest
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import captions
 from trajsoup.report import contents as c
-from trajsoup.study.scaling_records import PredictedBest
+from trajsoup.study.records.scaling import PredictedBest
 
 
 def difference(value, half, **more):
-    fields = {"model": "s", "label": "Soup", "reference": "Single", "rank_by": RankBy.LOSS, "split": "test", **more}
+    fields = {"model": "s", "label": "Soup", "reference": "Single", "rank_by": Signal.LOSS, "split": "test", **more}
     low, high = value - half, value + half
     return c.Difference(value=value, low=low, high=high, within_noise=low <= 0 <= high, **fields)
 
@@ -23,8 +23,8 @@ def test_comparisons_are_counted_by_what_their_intervals_say():
 
 def test_an_accuracy_that_rises_is_better_and_a_loss_that_rises_is_worse():
     assert difference(0.02, 0.01).evidence is c.Evidence.AGAINST
-    assert difference(0.02, 0.01, rank_by=RankBy.ACCURACY).evidence is c.Evidence.STRONG
-    assert difference(0.005, 0.01, rank_by=RankBy.ACCURACY).evidence is c.Evidence.WITHIN_NOISE
+    assert difference(0.02, 0.01, rank_by=Signal.ACCURACY).evidence is c.Evidence.STRONG
+    assert difference(0.005, 0.01, rank_by=Signal.ACCURACY).evidence is c.Evidence.WITHIN_NOISE
 
 
 def curve(name, *values, raw=False):
@@ -32,7 +32,7 @@ def curve(name, *values, raw=False):
     return c.Curve(name=name, raw=raw, points=points)
 
 
-def panel(*curves, rank_by=RankBy.LOSS):
+def panel(*curves, rank_by=Signal.LOSS):
     return c.CurvePanel(category=c.OVERALL, rank_by=rank_by, split="validation", curves=curves)
 
 
@@ -57,7 +57,7 @@ def test_saturation_is_the_share_of_improvement_in_the_first_half():
 
 def test_an_ablation_says_whether_anything_beats_the_default():
     def study(*variants):
-        return c.Ablation(name="x", title="X", rank_by=RankBy.LOSS, split="test", default="equal", variants=variants)
+        return c.Ablation(name="x", title="X", rank_by=Signal.LOSS, split="test", default="equal", variants=variants)
 
     equal = c.Variant(soup="equal", label="equal", value=2.0)
     worse = c.Variant(soup=None, label="rank", value=2.1, difference=0.1, low=0.05, high=0.15)

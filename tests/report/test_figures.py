@@ -1,6 +1,6 @@
 import pytest
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.figures import ablations, branches, curves, scaling
 from trajsoup.report.figures.style import difference_text, plain, score_text, token_axis
@@ -11,11 +11,11 @@ def test_a_branch_keeps_its_name_whatever_plotly_would_read_in_it():
 
 
 def test_scores_and_differences_are_written_with_their_unit():
-    assert score_text(0.71234, RankBy.ACCURACY) == "71.23"
-    assert score_text(float("nan"), RankBy.LOSS) == score_text(None, RankBy.LOSS) == "–"
-    assert difference_text(-0.0123, RankBy.LOSS) == "−0.0123 nats"
-    assert difference_text(-2e-6, RankBy.LOSS) == "−2.0e-06 nats"
-    assert difference_text(0.0123, RankBy.ACCURACY) == "+1.23 points"
+    assert score_text(0.71234, Signal.ACCURACY) == "71.23"
+    assert score_text(float("nan"), Signal.LOSS) == score_text(None, Signal.LOSS) == "–"
+    assert difference_text(-0.0123, Signal.LOSS) == "−0.0123 nats"
+    assert difference_text(-2e-6, Signal.LOSS) == "−2.0e-06 nats"
+    assert difference_text(0.0123, Signal.ACCURACY) == "+1.23 points"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_axis_leaves_out_only_raw_checkpoints_from_before_the_first_merge():
     merged = c.Curve(name="Soup", raw=False, points=(c.Point(tokens=300, value=2.0, name="s"),))
     panel = c.CurvePanel(
         category=c.OVERALL,
-        rank_by=RankBy.LOSS,
+        rank_by=Signal.LOSS,
         split="validation",
         curves=(curve("EXP1", 9.0, 3.0, 2.5, 2.1, raw=True), merged),
     )
@@ -54,7 +54,7 @@ def test_the_axis_leaves_out_only_raw_checkpoints_from_before_the_first_merge():
     assert low < 2.0
     assert 2.5 < high < 3.0
     late = c.CurvePanel(
-        category=c.OVERALL, rank_by=RankBy.LOSS, split="validation", curves=(curve("EXP1", 2.2, 2.1, raw=True), merged)
+        category=c.OVERALL, rank_by=Signal.LOSS, split="validation", curves=(curve("EXP1", 2.2, 2.1, raw=True), merged)
     )
     assert curves.focus(late) is None
 
@@ -65,7 +65,7 @@ def test_every_mark_of_the_surface_carries_its_soup_and_the_best_a_star():
         c.SurfaceCell(n_branches=2, k=1, value=1.9, name="two"),
         c.SurfaceCell(n_branches=2, k=2, value=1.95, name="three"),
     )
-    (heat,) = scaling.surface(c.Surface(rank_by=RankBy.LOSS, split="validation", cells=cells)).data
+    (heat,) = scaling.surface(c.Surface(rank_by=Signal.LOSS, split="validation", cells=cells)).data
     assert [[cell[0] for cell in row] for row in heat.customdata] == [["one", None], ["two", "three"]]
     assert heat.z[0][1] is None
     assert [[bool("★" in text) for text in row] for row in heat.text] == [[False, False], [True, False]]
@@ -76,7 +76,7 @@ def test_an_interval_of_the_difference_is_drawn_around_the_value():
     study = c.Ablation(
         name="x",
         title="X",
-        rank_by=RankBy.LOSS,
+        rank_by=Signal.LOSS,
         split="test",
         default="equal",
         variants=(

@@ -9,6 +9,7 @@ from tests.report.bowl import Bowl
 from tests.report.conftest import SMALL
 from tests.report.sample_study import CHECKPOINT_BYTES, write_study
 from trajsoup.core.scores import ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.report import contents as c
@@ -16,9 +17,9 @@ from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
 from trajsoup.report.reading_scaling import read_theory
 from trajsoup.report.sections import sections
-from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import SweepKind
-from trajsoup.study.record_files import Records
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records import results as r
+from trajsoup.study.records.files import Records
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 
@@ -176,9 +177,9 @@ def test_every_cell_that_a_paired_interval_cannot_tell_from_the_best_is_marked(t
     records = Records(study)
     known = records.read("comparisons")
     overall = r.ColumnTies(
-        column=None, signal=r.Signal.LOSS, best="trajectory-soup/extended", tied=("model-soup/extended", "raw-best")
+        column=None, signal=Signal.LOSS, best="trajectory-soup/extended", tied=("model-soup/extended", "raw-best")
     )
-    web = r.ColumnTies(column="web", signal=r.Signal.LOSS, best="trajectory-soup/extended", tied=("single-merge",))
+    web = r.ColumnTies(column="web", signal=Signal.LOSS, best="trajectory-soup/extended", tied=("single-merge",))
     records.write("comparisons", dataclasses.replace(known, ties=(overall, web)))
     table = next(t for t in read_contents(study).tables if t.name == "loss")
     marked = {row.soup: [table.columns[i] for i, tied in enumerate(row.in_noise) if tied] for row in table.rows}
@@ -229,7 +230,7 @@ def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_con
     study = write_study(tmp_path, SMALL)
     spread = r.SeedSpread(
         name=read_contents(study).answer.loss.name,
-        signal=r.Signal.LOSS,
+        signal=Signal.LOSS,
         values={"0": -0.02, "1": -0.01},
         mean=-0.015,
         deviation=0.007,

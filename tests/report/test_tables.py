@@ -1,14 +1,14 @@
 import csv
 import io
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report.contents import OVERALL, Branch, ScoreRow, ScoreTable
 from trajsoup.report.tables import branches_table, csv_text, markdown, score_table
 
 
 def losses(*rows):
     return ScoreTable(
-        name="loss", title="Loss", rank_by=RankBy.LOSS, split="test", columns=("web", OVERALL), rows=tuple(rows)
+        name="loss", title="Loss", rank_by=Signal.LOSS, split="test", columns=("web", OVERALL), rows=tuple(rows)
     )
 
 
@@ -19,7 +19,7 @@ def test_the_lowest_loss_and_the_highest_accuracy_are_bold():
     accuracy = ScoreTable(
         name="a",
         title="A",
-        rank_by=RankBy.ACCURACY,
+        rank_by=Signal.ACCURACY,
         split="test",
         columns=(OVERALL,),
         rows=(ScoreRow(soup="a", label="a", values=(0.6,)), ScoreRow(soup="b", label="b", values=(0.7,))),

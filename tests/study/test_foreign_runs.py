@@ -5,9 +5,9 @@ import torch
 
 from tests.study.studies import make_fork_point
 from tests.study.tiny_study import small_documents
-from trajsoup.study.branches import save_branches, scan_branches
+from trajsoup.merge.branches import save_branches, scan_branches
+from trajsoup.study.file.setup import load_setup
 from trajsoup.study.run import run_study
-from trajsoup.study.setup import load_setup
 
 SETTINGS = """
 corpus: {train: documents.txt}

@@ -15,12 +15,12 @@ from tests.faulty_proxy import EVERY_FAULT, faulty_proxy
 from tests.object_store import KEY, SECRET, s3_server, use_endpoint
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, NonfiniteError, OutputError, StoreError
+from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.provenance import RECORD
+from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.remote import place
-from trajsoup.study.merge import explicit_row, make_soup, plan_row
-from trajsoup.study.provenance import RECORD
-from trajsoup.study.verify import verify_soup
 
 pytestmark = pytest.mark.timeout(120)
 

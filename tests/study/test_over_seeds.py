@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trajsoup.study.answer import seeds_stage
-from trajsoup.study.record_files import Records
-from trajsoup.study.records import Signal
-from trajsoup.study.setup import load_setup
+from trajsoup.core.signal import Signal
+from trajsoup.study.file.setup import load_setup
+from trajsoup.study.records.files import Records
+from trajsoup.study.stages.answer import seeds_stage
 from trajsoup.study.status import stages_of
 from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
 

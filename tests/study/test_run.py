@@ -9,15 +9,16 @@ import pytest
 
 from tests.study.studies import write_study
 from tests.study.tiny_study import TEXT, load_setup, make_fork_point, make_study, run_tiny, small_documents
+from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
-from trajsoup.study.entries import choose_entries
-from trajsoup.study.record_files import Records
-from trajsoup.study.records import Setting, Signal
+from trajsoup.merge.verify import verify_soup
+from trajsoup.study.choosing.entries import choose_entries
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import Setting
 from trajsoup.study.run import run_study
 from trajsoup.study.status import stages_of
 from trajsoup.study.tables import main_table, screen_table, sweep_table
-from trajsoup.study.verify import verify_soup
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_predictions_were_tested_on_soups_that_were_held_out(ran):
 
 
 def test_a_kept_matrix_is_not_measured_again(ran, monkeypatch):
-    from trajsoup.study import kept_gram
+    from trajsoup.engine import kept_gram
     from trajsoup.study.workbench import Workbench
 
     def refuse(*_, **__):
@@ -297,7 +298,7 @@ def test_two_runs_of_one_study_at_once_are_refused(ran):
 
 
 def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):
-    from trajsoup.study.setup import with_seed
+    from trajsoup.study.file.setup import with_seed
 
     setup = make_study(tmp_path / "one", fork_point)
     other = with_seed(setup, 2)
@@ -309,7 +310,7 @@ def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):
 def test_choosing_refuses_test_scores(ran):
     from trajsoup.core.scores import TestScores
     from trajsoup.errors import ScoreError
-    from trajsoup.study.entries import Entry, Option
+    from trajsoup.study.choosing.entries import Entry, Option
 
     options = tuple(
         Option(weights={key: 1.0}, k=None, horizon=1, branches=("EXP1",), budget_tokens=1) for key in ("a", "b")
@@ -328,8 +329,8 @@ def test_the_example_records_can_be_read():
 
 
 def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_path):
-    from trajsoup.study.branches import save_branches, scan_branches
-    from trajsoup.study.setup import load_setup
+    from trajsoup.merge.branches import save_branches, scan_branches
+    from trajsoup.study.file.setup import load_setup
 
     folders = sorted(path for path in (ran.setup.output / "branches").iterdir() if path.is_dir())
     found = scan_branches(folders, fork_point=ran.setup.output / "fork")

@@ -4,11 +4,11 @@ import pytest
 
 from tests.study.tiny_study import make_fork_point, run_tiny, small_documents
 from trajsoup.errors import StudyError
+from trajsoup.merge.branches import save_branches, scan_branches
+from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
-from trajsoup.study.branches import save_branches, scan_branches
+from trajsoup.study.file.setup import load_setup
 from trajsoup.study.run import run_study
-from trajsoup.study.setup import load_setup
-from trajsoup.study.verify import verify_soup
 
 fsspec = pytest.importorskip("fsspec", reason="needs the extra [cloud]")
 SETTINGS = """corpus: {train: some.txt}

@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.lm.stand_in import END, SEQUENCE
 from tests.study.studies import byte_corpus, make_fork_point, write_study
+from trajsoup.study.file.setup import load_setup
 from trajsoup.study.run import run_study
-from trajsoup.study.setup import load_setup
 
 TEXT = f"""
     fork_point: fork

@@ -12,7 +12,7 @@ from trajsoup.cli.console import show_json
 from trajsoup.cli.scan import Json
 from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, paragraph, show_study
 from trajsoup.cli.train import live
-from trajsoup.study.presets import Preset
+from trajsoup.study.file.presets import Preset
 
 
 def demo(
@@ -33,9 +33,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
-    from trajsoup.study.presets import write_preset
+    from trajsoup.study.file.presets import write_preset
+    from trajsoup.study.file.setup import load_setup
     from trajsoup.study.run import run_study
-    from trajsoup.study.setup import load_setup
 
     begin = time.monotonic()
     setup = load_setup(write_preset(preset, output, seeds=seeds))

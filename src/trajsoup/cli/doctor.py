@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 from trajsoup.store.remote import place
+
+if TYPE_CHECKING:
+    from trajsoup.core.pair_gain import Relation
 
 
 def doctor(
@@ -22,14 +26,15 @@ def doctor(
     """Say before any merge whether these runs will average well. Exits with 1 if a branch must be left out."""
     from dataclasses import asdict
 
-    from trajsoup.study.branches import read_branches
-    from trajsoup.study.doctor import examine, pass_bytes, study_folder
+    from trajsoup.merge.branches import read_branches
+    from trajsoup.merge.doctor import examine, pass_bytes, study_folder
 
     fork = None if fork_point is None else place(fork_point)
     places = [place(text) for text in inputs]
     study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step)
     with progress_bar("reading", pass_bytes(study)) as progress:
-        result = examine(study, folder=study_folder(places), progress=progress)
+        folder = study_folder(places)
+        result = examine(study, folder=folder, relation=_measured(folder), progress=progress)
     if as_json:
         show_json({"healthy": result.healthy, **asdict(result)})
     else:
@@ -66,3 +71,11 @@ def doctor(
         show_notes(result.notes)
     if not result.healthy:
         raise typer.Exit(1)
+
+
+def _measured(folder: Path | None) -> Relation | None:
+    """The line of gain against cosine that a study of these runs found."""
+    from trajsoup.study.records.files import Records
+
+    record = None if folder is None else Records(folder).read("geometry")
+    return None if record is None else record.relation

@@ -14,10 +14,10 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
     import typer
 
     from trajsoup.core.pair_gain import relation_words
-    from trajsoup.study.data import cache_folder
-    from trajsoup.study.geometry import geometry_stage
-    from trajsoup.study.setup import load_setup
-    from trajsoup.study.theory import theory_stage
+    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.stages.geometry import geometry_stage
+    from trajsoup.study.stages.theory import theory_stage
+    from trajsoup.study.train.data import cache_folder
     from trajsoup.study.workbench import Workbench
 
     bench = Workbench(load_setup(study), cache=cache_folder(), progress=lambda what, done, total: None)

@@ -13,15 +13,15 @@ from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
 from trajsoup.core.coefficients import Coefficients
-from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import Select
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Strategy
 from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
-    from trajsoup.study.merge import SoupPlan
+    from trajsoup.merge.make import SoupPlan
 
 # What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
 _CHOOSING = (
@@ -63,7 +63,7 @@ def merge(
         typer.Option(help="Which checkpoints enter; default: what the strategy says.", show_default=False),
     ] = None,
     weights: Annotated[Coefficients, typer.Option(help="Weights by rank inside a branch.")] = Coefficients.EQUAL,
-    rank_by: Annotated[RankBy, typer.Option(help="The validation signal that ranks checkpoints.")] = RankBy.LOSS,
+    rank_by: Annotated[Signal, typer.Option(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
     horizon: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +108,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
-    from trajsoup.study.merge import make_soup, require_output
+    from trajsoup.merge.make import make_soup, require_output
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -116,7 +116,7 @@ def merge(
         _refuse(context, ("tolerance", "baseline", "force"), "say how to screen, and --no-screen says not to")
     if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
         raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
-    from trajsoup.study.choice import Choice
+    from trajsoup.merge.choice import Choice
 
     choice = Choice(
         strategy=strategy,
@@ -172,9 +172,9 @@ def _plan(
     shard_bytes: int | None,
     exact_from: str | None,
 ) -> SoupPlan:
-    from trajsoup.study.branches import read_branches
-    from trajsoup.study.merge import explicit_row, plan_row, plan_soup
-    from trajsoup.study.soup_file import is_soup_file, load_soup_file
+    from trajsoup.merge.branches import read_branches
+    from trajsoup.merge.make import explicit_row, plan_row, plan_soup
+    from trajsoup.merge.soup_file import is_soup_file, load_soup_file
 
     # A run may be called lr=0.1: what exists under its whole name is that.
     explicit = [m for m in map(_EXPLICIT.match, inputs) if m and not Path(m[0]).exists()]
@@ -219,7 +219,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     from trajsoup.engine.workers import default_buffer_bytes
-    from trajsoup.study.merge import read_rate
+    from trajsoup.merge.make import read_rate
 
     rate, buffers = read_rate(plan), default_buffer_bytes(plan.checkpoints.values())
     seconds = plan.read_bytes / rate

@@ -26,7 +26,7 @@ def watch(folder: Path) -> None:
 
     from trajsoup.report.reading import read_contents
     from trajsoup.report.serve import fingerprint
-    from trajsoup.study.record_files import FOLDER
+    from trajsoup.study.records.files import FOLDER
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

@@ -12,7 +12,7 @@ from trajsoup.cli.console import show_json, show_notes, show_table
 from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
-    from trajsoup.study.plan import Plan
+    from trajsoup.study.train.plan import Plan
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (YAML).", show_default=False)]
 
@@ -26,9 +26,9 @@ def plan(
 ) -> None:
     """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
     from trajsoup.core.quantity import format_tokens
-    from trajsoup.study.data import cache_folder, load_data
-    from trajsoup.study.file import load_study
-    from trajsoup.study.plan import plan_study, require_room
+    from trajsoup.study.file.study import load_study
+    from trajsoup.study.train.data import cache_folder, load_data
+    from trajsoup.study.train.plan import plan_study, require_room
 
     loaded = load_study(study)
     plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised

@@ -37,12 +37,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Plan, train, validate, screen, select, blend, evaluate. Goes on where it was; runs that exist are not trained."""
+    from trajsoup.study.file.setup import load_setup
     from trajsoup.study.run import run_study
-    from trajsoup.study.setup import load_setup
 
     setup = load_setup(study)
     if emit is not None:
-        from trajsoup.study.slurm import write_scripts
+        from trajsoup.study.train.slurm import write_scripts
 
         folder = write_scripts(setup)
         typer.echo(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")

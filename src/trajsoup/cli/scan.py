@@ -30,7 +30,7 @@ def scan(
 ) -> None:
     """Find checkpoints, tokens and losses of existing runs; write a study file."""
     from trajsoup.errors import OutputError
-    from trajsoup.study.branches import save_branches, scan_branches
+    from trajsoup.merge.branches import save_branches, scan_branches
 
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists: pass --overwrite to replace it, or choose another --output")

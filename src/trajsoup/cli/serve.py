@@ -31,7 +31,7 @@ def serve(
     from trajsoup.errors import ReportError
     from trajsoup.report.serve import is_loopback, run_server
     from trajsoup.report.writing import NEEDED, SERVING, require_libraries
-    from trajsoup.study.record_files import FOLDER
+    from trajsoup.study.records.files import FOLDER
 
     require_libraries((*NEEDED, *SERVING))
     folder = study_folder(study)

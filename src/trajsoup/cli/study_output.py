@@ -14,7 +14,7 @@ import typer
 from trajsoup.cli.console import show_table
 
 if TYPE_CHECKING:
-    from trajsoup.study.record_files import Records
+    from trajsoup.study.records.files import Records
     from trajsoup.study.tables import Table
 
 PLAIN_SECONDS = 10
@@ -49,7 +49,7 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
-    from trajsoup.study.evaluation_section import SweepKind
+    from trajsoup.study.file.evaluation import SweepKind
     from trajsoup.study.tables import (
         comparisons_table,
         fine_tuning_table,
@@ -109,7 +109,7 @@ def limited_instructions() -> Iterator[None]:
     import os
 
     from trajsoup.lm.cpu_isa import isa_environment
-    from trajsoup.study.data import cache_folder
+    from trajsoup.study.train.data import cache_folder
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

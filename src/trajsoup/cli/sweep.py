@@ -25,10 +25,10 @@ def sweep(
 ) -> None:
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
-    from trajsoup.study.evaluation_section import SweepKind, parse_sweeps
-    from trajsoup.study.record_files import Records
+    from trajsoup.study.file.evaluation import SweepKind, parse_sweeps
+    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.records.files import Records
     from trajsoup.study.run import run_sweeps
-    from trajsoup.study.setup import load_setup
     from trajsoup.study.tables import sweep_table
 
     setup = load_setup(study)

@@ -15,8 +15,8 @@ from trajsoup.cli.console import show_json, show_notes, show_table
 from trajsoup.cli.plan import StudyFile
 
 if TYPE_CHECKING:
-    from trajsoup.study.outcomes import Progress
-    from trajsoup.study.train import OnProgress, Stage
+    from trajsoup.study.train.branches import OnProgress, Stage
+    from trajsoup.study.train.outcomes import Progress
 
 PLAIN_SECONDS = 15  # between two lines where the display is no terminal
 
@@ -37,8 +37,8 @@ def train(
 ) -> None:
     """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
     from trajsoup.errors import TrainError
-    from trajsoup.study.file import load_study
-    from trajsoup.study.train import train_study
+    from trajsoup.study.file.study import load_study
+    from trajsoup.study.train.branches import train_study
 
     loaded = load_study(study)
     with live() as on_progress:

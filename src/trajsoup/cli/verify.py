@@ -24,7 +24,7 @@ def verify(
     """Check a soup: hashes, index, side files, and values recomputed from the ingredients."""
     from dataclasses import asdict
 
-    from trajsoup.study.verify import read_bytes, verify_soup
+    from trajsoup.merge.verify import read_bytes, verify_soup
 
     moves = {
         absolute(old): absolute(new) if new else "" for old, _, new in (move.partition("=") for move in relocate or [])

@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trajsoup.core.pool import Pool, RankBy
+from trajsoup.core.pool import Pool
 from trajsoup.core.scores import Per, ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
 
@@ -22,7 +23,7 @@ class Winner:
     """The best of several models, and what it was chosen on."""
 
     name: str
-    rank_by: RankBy
+    rank_by: Signal
     score: float
     among: int  # how many had a finite score
     unusable: tuple[str, ...]  # scored NaN or infinity: reported, never chosen
@@ -58,7 +59,7 @@ def with_scores(
 def choose(
     scores: Mapping[str, ValidationScores],
     *,
-    rank_by: RankBy = RankBy.LOSS,
+    rank_by: Signal = Signal.LOSS,
     per: Per = Per.TOKEN,
     source_weights: Mapping[str, float] | None = None,
 ) -> Winner:
@@ -68,7 +69,7 @@ def choose(
         raise ScoreError("there is no model to choose from: score at least one")
     found: dict[str, float] = {}
     for name, score in scores.items():
-        if rank_by is RankBy.LOSS:
+        if rank_by is Signal.LOSS:
             value = loss_of(score, per=per, source_weights=source_weights)
         else:
             value = score.overall_average
@@ -80,7 +81,7 @@ def choose(
         raise ScoreError(
             f"all {len(found)} models scored NaN or infinity ({', '.join(list(found)[:3])}): none can be chosen"
         )
-    best = min(finite, key=lambda name: finite[name] if rank_by is RankBy.LOSS else -finite[name])
+    best = min(finite, key=lambda name: finite[name] if rank_by is Signal.LOSS else -finite[name])
     unusable = tuple(name for name in found if name not in finite)
     return Winner(name=best, rank_by=rank_by, score=finite[best], among=len(finite), unusable=unusable)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.pool import RankBy
 from trajsoup.core.scaling import PowerLaw, ScalingFit
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScalingError
 
 PAPER_FLOPS_PER_TOKEN = 3.674e10  # at a sequence length of 262,144
@@ -80,13 +80,13 @@ class SoupPoint:
 
 
 def frontier(
-    points: Sequence[SoupPoint], *, rank_by: RankBy = RankBy.ACCURACY, improving: bool = False
+    points: Sequence[SoupPoint], *, rank_by: Signal = Signal.ACCURACY, improving: bool = False
 ) -> tuple[SoupPoint, ...]:
     """The best soup at each total compute, cheapest first; with `improving`, only those no cheaper soup equals.
 
     Ties go to fewer branches, then to fewer checkpoints.
     """
-    sign = -1 if rank_by is RankBy.ACCURACY else 1
+    sign = -1 if rank_by is Signal.ACCURACY else 1
     best: dict[float, SoupPoint] = {}
     for point in sorted(points, key=lambda p: (p.compute, sign * p.score, p.n_branches, p.k)):
         best.setdefault(point.compute, point)
@@ -136,5 +136,5 @@ def _annotation(raw: ScalingFit, compute: float, score: float, soup_compute: flo
         soup_compute=soup_compute,
         soup_score=score,
         soup_extrapolated=extrapolated,
-        gain=score - value if raw.rank_by is RankBy.ACCURACY else value - score,
+        gain=score - value if raw.rank_by is Signal.ACCURACY else value - score,
     )

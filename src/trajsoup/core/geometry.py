@@ -10,7 +10,7 @@ sum_c u_c (x_c - x0), and inner products are u^T G v. What is undefined (the ang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +116,18 @@ def direction(gram: Gram, rows: Sequence[Row], *, branch: str, group: str = WHOL
         net_displacement=float(np.sqrt(max(net @ inner @ net, 0))),
         points=len(rows),
     )
+
+
+def directions_of(measured: Gram, merged: Mapping[str, Sequence[Row]]) -> tuple[list[Direction], tuple[str, ...]]:
+    """The directions of the branches that have one, and why the others have none."""
+    found: list[Direction] = []
+    notes: list[str] = []
+    for branch, rows in merged.items():
+        try:
+            found.append(direction(measured, rows, branch=branch))
+        except GeometryError as error:
+            notes.append(str(error))
+    return found, tuple(notes)
 
 
 def alignment(gram: Gram, directions: Sequence[Direction], *, group: str = WHOLE) -> Alignment:

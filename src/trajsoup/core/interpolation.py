@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
 
@@ -30,12 +30,12 @@ class Interpolation:
     tokens: int  # the horizon of both anchors
     grid: tuple[float, ...]
     scores: tuple[float, ...]
-    rank_by: RankBy
+    rank_by: Signal
 
     @property
     def best(self) -> int:
         """The place of the best score; ties go to the lambda nearest 1/2, then to the smaller."""
-        sign = 1 if self.rank_by is RankBy.LOSS else -1
+        sign = 1 if self.rank_by is Signal.LOSS else -1
         order = [(sign * score, abs(lam - 0.5), lam, i) for i, (lam, score) in enumerate(self._points())]
         return min(order)[3]
 
@@ -53,18 +53,18 @@ class Interpolation:
     def gain_over_better_end(self) -> float:
         """How much the best interpolation improves on the better anchor; zero if an end is best."""
         ends = (self.scores[0], self.scores[-1])
-        return min(ends) - self.best_score if self.rank_by is RankBy.LOSS else self.best_score - max(ends)
+        return min(ends) - self.best_score if self.rank_by is Signal.LOSS else self.best_score - max(ends)
 
     @property
     def gain_over_mean(self) -> float:
         """How much the best interpolation improves on the mean of the two anchors' scores."""
         gap = (self.scores[0] + self.scores[-1]) / 2 - self.best_score
-        return gap if self.rank_by is RankBy.LOSS else -gap
+        return gap if self.rank_by is Signal.LOSS else -gap
 
     @property
     def barrier(self) -> float:
         """The largest worsening over the straight line between the ends' scores; zero: linearly connected."""
-        sign = 1 if self.rank_by is RankBy.LOSS else -1
+        sign = 1 if self.rank_by is Signal.LOSS else -1
         a, b = self.scores[0], self.scores[-1]
         return max(0.0, *(sign * (score - a - lam * (b - a)) for lam, score in self._points()))
 
@@ -107,7 +107,7 @@ def interpolation(
     second: str,
     tokens: int,
     grid: Sequence[float] = GRID,
-    rank_by: RankBy = RankBy.LOSS,
+    rank_by: Signal = Signal.LOSS,
 ) -> Interpolation:
     """Read a path from the scores of its rows, in the order of the grid."""
     _check_grid(grid)
@@ -133,7 +133,7 @@ def parabola(path: Interpolation) -> Parabola:
     a, b, c = (float(fit[i]) if i < len(fit) else 0.0 for i in range(3))
     residual = float(np.sum((score - a - b * lam - c * lam**2) ** 2))
     total = float(np.sum((score - score.mean()) ** 2))
-    optimum = c > 0 if path.rank_by is RankBy.LOSS else c < 0
+    optimum = c > 0 if path.rank_by is Signal.LOSS else c < 0
     return Parabola(
         curvature=2 * c,
         best_lambda=-b / (2 * c) if optimum else None,

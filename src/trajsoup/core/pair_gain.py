@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.numerics import correlation, rank_correlation, t_quantile
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.errors import GeometryError
 
 BAND = 0.95
@@ -120,7 +120,7 @@ def pair_gain(
     ends: tuple[Mapping[int, float], Mapping[int, float]],
     branches: tuple[str, str],
     cosine: float,
-    rank_by: RankBy = RankBy.ACCURACY,
+    rank_by: Signal = Signal.ACCURACY,
 ) -> PairGain:
     """Delta_nn' = A_nn' - (A_n + A_n') / 2 at every horizon (tokens) that the merge and both ends share."""
     a, b = ends
@@ -131,7 +131,7 @@ def pair_gain(
             f"{branches[0]} and {branches[1]} have no horizon at which both ends and their merge were scored: score "
             "them at matched tokens"
         )
-    sign = 1 if rank_by is RankBy.ACCURACY else -1
+    sign = 1 if rank_by is Signal.ACCURACY else -1
     gains = {tokens: sign * (merged[tokens] - (a[tokens] + b[tokens]) / 2) for tokens in shared}
     return PairGain(
         first=branches[0],

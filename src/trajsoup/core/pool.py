@@ -7,14 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
-
-
-class RankBy(StrEnum):
-    """The validation signal that orders checkpoints (app:protocol, "Selection objective")."""
-
-    LOSS = "loss"  # lower is better; eq:topk-selection
-    ACCURACY = "accuracy"  # higher is better; what the paper's tables use
 
 
 class Unit(StrEnum):
@@ -37,9 +31,9 @@ class Candidate:
     accuracy: float | None = None
     unit: Unit = Unit.TOKENS
 
-    def score(self, rank_by: RankBy) -> float | None:
+    def score(self, rank_by: Signal) -> float | None:
         """The measured value of the ranking signal."""
-        return self.val_loss if rank_by is RankBy.LOSS else self.accuracy
+        return self.val_loss if rank_by is Signal.LOSS else self.accuracy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +55,24 @@ class Pool:
         return Pool(branch=self.branch, candidates=tuple(c for c in self.candidates if c.tokens <= horizon))
 
 
-def ranked(candidates: tuple[Candidate, ...], *, rank_by: RankBy) -> tuple[Candidate, ...]:
+def ranked(candidates: tuple[Candidate, ...], *, rank_by: Signal) -> tuple[Candidate, ...]:
     """Order candidates from best to worst.
 
     The paper leaves ties open; we break them towards fewer tokens, then by branch name, so file order never
     matters. A checkpoint that scored NaN or infinity is not a candidate at all: it is left out.
     """
     require_scores(candidates, rank_by=rank_by)
-    sign = 1 if rank_by is RankBy.LOSS else -1
+    sign = 1 if rank_by is Signal.LOSS else -1
     scores = {c.key: sign * score for c in candidates if (score := c.score(rank_by)) is not None}
     usable = (c for c in candidates if math.isfinite(scores[c.key]))
     return tuple(sorted(usable, key=lambda c: (scores[c.key], c.tokens, c.branch)))
 
 
-def require_scores(candidates: Sequence[Candidate], *, rank_by: RankBy) -> None:
+def require_scores(candidates: Sequence[Candidate], *, rank_by: Signal) -> None:
     """Refuse candidates that cannot be ranked because nobody measured the signal."""
     missing = [c for c in candidates if c.score(rank_by) is None]
     if missing:
-        signal = "validation loss" if rank_by is RankBy.LOSS else "accuracy"
+        signal = "validation loss" if rank_by is Signal.LOSS else "accuracy"
         names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise SelectionError(
             f"{len(missing)} of {len(candidates)} checkpoints have no {signal} ({names}): supply it in a metrics.csv "

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.pool import Pool, RankBy, ranked
+from trajsoup.core.pool import Pool, ranked
+from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
 
@@ -45,7 +46,7 @@ def prunable(
     policy: Retention,
     *,
     needed: Collection[str] = (),
-    rank_by: RankBy = RankBy.LOSS,
+    rank_by: Signal = Signal.LOSS,
     checkpoint_every: int | None = None,
 ) -> tuple[str, ...]:
     """Keys that `policy` gives up, in order of tokens within each branch. `needed` are keys that records name.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajsoup.core.numerics import bounded_least_squares
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScalingError
 
 Array = NDArray[np.float64]
@@ -32,7 +32,7 @@ class PowerLaw:
     amplitude: float  # B
     exponent: float  # alpha
     reference: float  # C0, in FLOPs
-    rank_by: RankBy = RankBy.ACCURACY
+    rank_by: Signal = Signal.ACCURACY
 
     def score(self, compute: float) -> float:
         """S(C)."""
@@ -47,7 +47,7 @@ class PowerLaw:
 
     def compute_for(self, score: float) -> float | None:
         """The C at which the law reaches a score; None if it never does."""
-        gap = self.asymptote - score if self.rank_by is RankBy.ACCURACY else score - self.asymptote
+        gap = self.asymptote - score if self.rank_by is Signal.ACCURACY else score - self.asymptote
         if gap <= 0 or self.amplitude <= 0:
             return None
         try:
@@ -62,7 +62,7 @@ class ScalingFit:
 
     computes: tuple[float, ...]
     measured: tuple[float, ...]
-    rank_by: RankBy
+    rank_by: Signal
     law: PowerLaw | None = None
     r_squared: float | None = None
     missing: str | None = None
@@ -98,7 +98,7 @@ class Band:
     refits: int  # resamples on which a law could be fitted
 
 
-def fit_power_law(points: Sequence[tuple[float, float]], *, rank_by: RankBy = RankBy.ACCURACY) -> ScalingFit:
+def fit_power_law(points: Sequence[tuple[float, float]], *, rank_by: Signal = Signal.ACCURACY) -> ScalingFit:
     """Fit A, B >= 0 and alpha by least squares to points (compute, score), in any order."""
     ordered = sorted(points)
     computes, measured = tuple(c for c, _ in ordered), tuple(s for _, s in ordered)
@@ -178,7 +178,7 @@ def bootstrap_band(
     )
 
 
-def _fit(computes: Array, score: Array, rank_by: RankBy) -> tuple[PowerLaw, float]:
+def _fit(computes: Array, score: Array, rank_by: Signal) -> tuple[PowerLaw, float]:
     """Least squares within bounds, started from the best exponent of a scan; the law and its sum of squares."""
     law, residual = _scan(computes, score, rank_by)
     if law.amplitude <= 0:
@@ -196,7 +196,7 @@ def _fit(computes: Array, score: Array, rank_by: RankBy) -> tuple[PowerLaw, floa
     return replace(law, asymptote=asymptote, amplitude=amplitude, exponent=exponent), refined
 
 
-def _scan(computes: Array, score: Array, rank_by: RankBy) -> tuple[PowerLaw, float]:
+def _scan(computes: Array, score: Array, rank_by: Signal) -> tuple[PowerLaw, float]:
     """The best law among exponents 1 % apart: for a fixed exponent it is linear in A and B."""
     reference = float(computes.min())
     exponents = np.geomspace(*EXPONENTS, 600)
@@ -216,5 +216,5 @@ def _scan(computes: Array, score: Array, rank_by: RankBy) -> tuple[PowerLaw, flo
     return law, float(errors[best])
 
 
-def _sign(rank_by: RankBy) -> float:
-    return -1.0 if rank_by is RankBy.ACCURACY else 1.0
+def _sign(rank_by: Signal) -> float:
+    return -1.0 if rank_by is Signal.ACCURACY else 1.0

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from trajsoup.core.pool import Candidate, Pool, RankBy, ranked, require_scores
+from trajsoup.core.pool import Candidate, Pool, ranked, require_scores
+from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
 
@@ -32,7 +33,7 @@ NEEDS_K = frozenset({Select.TOP_K, Select.GLOBAL, Select.TAIL_K})
 
 
 def select(
-    pools: Sequence[Pool], *, rule: Select, k: int | None, horizon: int | None = None, rank_by: RankBy = RankBy.LOSS
+    pools: Sequence[Pool], *, rule: Select, k: int | None, horizon: int | None = None, rank_by: Signal = Signal.LOSS
 ) -> tuple[tuple[Candidate, ...], ...]:
     """Return the chosen candidates, best first: one group per branch, or a single group for a pooled rule."""
     if rule in NEEDS_K and (k is None or k < 1):
@@ -63,7 +64,7 @@ def select(
             return tuple(latest_first(pool.until(horizon))[:1] for pool in pools)
 
 
-def top_k(pool: Pool, *, k: int, horizon: int | None = None, rank_by: RankBy = RankBy.LOSS) -> tuple[Candidate, ...]:
+def top_k(pool: Pool, *, k: int, horizon: int | None = None, rank_by: Signal = Signal.LOSS) -> tuple[Candidate, ...]:
     """Return the K best checkpoints saved by `horizon`, best first.
 
     This is I_n(t, K) of eq:topk-selection: for a subset of fixed size, minimising the sum means sorting.

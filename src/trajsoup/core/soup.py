@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trajsoup.core.coefficients import Coefficients, coefficients
-from trajsoup.core.pool import Pool, RankBy
+from trajsoup.core.pool import Pool
 from trajsoup.core.selection import POOLED, Select, select
+from trajsoup.core.signal import Signal
 from trajsoup.errors import BlendError, SelectionError
 
 SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as summing to one
@@ -85,7 +86,7 @@ def soup_row(
     rule: Select = Select.TOP_K,
     scheme: Coefficients = Coefficients.EQUAL,
     horizon: int | None = None,
-    rank_by: RankBy = RankBy.LOSS,
+    rank_by: Signal = Signal.LOSS,
     name: str = "soup",
 ) -> Row:
     """Build (1/N) sum_n sum_j w_j theta_{n,(j)} of app:merge-coefficients as a row of W.

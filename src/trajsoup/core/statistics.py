@@ -9,25 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.numerics import rank_correlation, t_quantile
 from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
 RESAMPLES = 10_000
 LEVEL = 0.95
 DRAWN_AT_ONCE = 1 << 19  # indices in memory at a time: they should stay in the cache
-
-
-class Better(StrEnum):
-    """Which direction is an improvement."""
-
-    LOWER = "lower"  # losses
-    HIGHER = "higher"  # accuracies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +31,7 @@ class Comparison:
     low: float
     high: float
     probability_of_improvement: float  # share of resamples in which the model is better; ties count half
-    better: Better
+    signal: Signal
     count: int  # documents or items
     resamples: int
     level: float
@@ -69,7 +62,7 @@ def compare_losses(
     difference = (model.nll - reference.nll) * model.emphasis(source_weights)
     used = weights > 0
     return paired_bootstrap(
-        [difference[used]], weights=[weights[used]], better=Better.LOWER, resamples=resamples, level=level, seed=seed
+        [difference[used]], weights=[weights[used]], signal=Signal.LOSS, resamples=resamples, level=level, seed=seed
     )
 
 
@@ -90,13 +83,13 @@ def compare_tasks(
             counts = f"{len(mine.correct):,} and {len(theirs.correct):,}"
             raise ScoreError(f"configuration {mine.name!r} has {counts} items: score both models with one suite")
     strata = [mine.correct - theirs.correct for mine, theirs in zip(model, reference, strict=True)]
-    return paired_bootstrap(strata, better=Better.HIGHER, resamples=resamples, level=level, seed=seed)
+    return paired_bootstrap(strata, signal=Signal.ACCURACY, resamples=resamples, level=level, seed=seed)
 
 
 def paired_bootstrap(
     differences: Sequence[NDArray[np.float64]],
     *,
-    better: Better,
+    signal: Signal,
     weights: Sequence[NDArray[np.float64]] | None = None,
     resamples: int = RESAMPLES,
     level: float = LEVEL,
@@ -117,7 +110,7 @@ def paired_bootstrap(
         drawn += _ratios(part, size, resamples=resamples, random=random)
     observed /= len(differences)
     drawn /= len(differences)
-    sign = -1.0 if better is Better.LOWER else 1.0
+    sign = -1.0 if signal is Signal.LOSS else 1.0
     tail = (1 - level) / 2
     low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail]).tolist()
     better_share = np.count_nonzero(sign * drawn > 0) + np.count_nonzero(drawn == 0) / 2
@@ -129,7 +122,7 @@ def paired_bootstrap(
         low=low,
         high=high,
         probability_of_improvement=improved,
-        better=better,
+        signal=signal,
         count=sum(len(part) for part in differences),
         resamples=resamples,
         level=level,

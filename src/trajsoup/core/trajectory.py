@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.pool import Pool, RankBy, ranked
+from trajsoup.core.pool import Pool, ranked
 from trajsoup.core.selection import Select
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 
 RULES = frozenset({Select.TAIL_K, Select.TOP_K})
+WINDOW = 4  # checkpoints per merged point, where the branches have as many
+AVERAGING_RULE = Select.TAIL_K
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,10 @@ class MergedPoint:
 def merged_points(
     pool: Pool,
     *,
-    rule: Select = Select.TAIL_K,
+    rule: Select = AVERAGING_RULE,
     window: int = 4,
     interval: tuple[int, int] | None = None,
-    rank_by: RankBy = RankBy.LOSS,
+    rank_by: Signal = Signal.LOSS,
 ) -> tuple[MergedPoint, ...]:
     """Merge `window` checkpoints at every saved position inside `interval` (tokens, both ends included).
 
@@ -54,6 +57,19 @@ def merged_points(
         row = soup_row([pool], k=window, rule=rule, horizon=tokens, rank_by=rank_by, name=name)
         points.append(MergedPoint(branch=pool.branch, tokens=tokens, row=row))
     return tuple(points)
+
+
+def merged_trajectories(
+    pools: Sequence[Pool],
+) -> tuple[int, tuple[int, int] | None, dict[str, list[Row]], tuple[str, ...]]:
+    """The window, the matched interval and the merged points of every branch, and what stood in the way."""
+    window = max(min(WINDOW, min((len(pool.candidates) for pool in pools), default=2) - 1), 1)
+    try:
+        interval = matched_interval(pools, window=window)
+    except GeometryError as error:
+        return window, None, {}, (str(error),)
+    merged = {pool.branch: [p.row for p in merged_points(pool, window=window, interval=interval)] for pool in pools}
+    return window, interval, merged, ()
 
 
 def matched_interval(pools: Sequence[Pool], *, window: int = 1) -> tuple[int, int]:

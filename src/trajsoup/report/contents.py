@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from trajsoup.core.frontier import FullCost
 from trajsoup.core.held_out import PredictedSoup
-from trajsoup.core.pool import RankBy
-from trajsoup.study.scaling_records import TheoryRecord
+from trajsoup.core.signal import Signal
+from trajsoup.study.records.scaling import TheoryRecord
 
 OVERALL = "Overall Average"
 
@@ -75,7 +75,7 @@ class Difference:
     model: str  # name of a soup
     label: str
     reference: str
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     value: float  # nats per token, or a share of items
     low: float | None = None
@@ -94,11 +94,11 @@ class Difference:
         return evidence_of(self.value, self.low, self.high, self.rank_by)
 
 
-def evidence_of(value: float, low: float | None, high: float | None, rank_by: RankBy) -> Evidence:
+def evidence_of(value: float, low: float | None, high: float | None, rank_by: Signal) -> Evidence:
     """What an interval of a difference says."""
     if low is None or high is None or low <= 0 <= high:
         return Evidence.WITHIN_NOISE
-    improves = value < 0 if rank_by is RankBy.LOSS else value > 0
+    improves = value < 0 if rank_by is Signal.LOSS else value > 0
     return Evidence.STRONG if improves else Evidence.AGAINST
 
 
@@ -108,7 +108,7 @@ class SeedLine:
 
     name: str = ""  # of the comparison
     label: str
-    rank_by: RankBy
+    rank_by: Signal
     values: Mapping[str, float]  # seed -> difference
     mean: float
     low: float | None
@@ -122,7 +122,7 @@ class SeedLine:
     @property
     def better(self) -> int:
         """In how many seeds the model is better."""
-        return sum(value < 0 if self.rank_by is RankBy.LOSS else value > 0 for value in self.values.values())
+        return sum(value < 0 if self.rank_by is Signal.LOSS else value > 0 for value in self.values.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class ScoreTable:
 
     name: str
     title: str
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     columns: tuple[str, ...]
     rows: tuple[ScoreRow, ...]
@@ -175,12 +175,12 @@ class ScoreTable:
     def best(self, column: int) -> float | None:
         """The best value of a column."""
         values = self._values(column)
-        return (min(values) if self.rank_by is RankBy.LOSS else max(values)) if values else None
+        return (min(values) if self.rank_by is Signal.LOSS else max(values)) if values else None
 
     def worst(self, column: int) -> float | None:
         """The worst value of a column."""
         values = self._values(column)
-        return (max(values) if self.rank_by is RankBy.LOSS else min(values)) if values else None
+        return (max(values) if self.rank_by is Signal.LOSS else min(values)) if values else None
 
     def _values(self, column: int) -> list[float]:
         return [value for row in self.rows if (value := row.values[column]) is not None]
@@ -210,7 +210,7 @@ class CurvePanel:
     """One category of fig:traj-soup-performance-curves."""
 
     category: str
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     curves: tuple[Curve, ...]
 
@@ -261,7 +261,7 @@ class Arrow:
 class Frontier:
     """fig:trajectory-soup-compute-allocation."""
 
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     in_flops: bool  # otherwise the axis is in tokens
     points: tuple[ComputePoint, ...]
@@ -289,7 +289,7 @@ class SurfaceCell:
 class Surface:
     """The (N, K) sweep."""
 
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     cells: tuple[SurfaceCell, ...]
 
@@ -326,7 +326,7 @@ class Ablation:
 
     name: str
     title: str
-    rank_by: RankBy
+    rank_by: Signal
     split: str
     variants: tuple[Variant, ...]
     axis: str | None = None  # name of the x axis; None: the variants have no order
@@ -373,7 +373,7 @@ class Geometry:
     tracks: tuple[Track, ...] = ()
     variance_share: tuple[float, float] | None = None
     pairs: tuple[PairPoint, ...] = ()
-    gain_unit: RankBy = RankBy.LOSS
+    gain_unit: Signal = Signal.LOSS
     band: tuple[tuple[float, float, float, float], ...] = ()  # cosine, mean gain and its 95 % band
     pearson: float | None = None
     pearson_p: float | None = None

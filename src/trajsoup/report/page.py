@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from trajsoup import __version__
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import difference_text, score_text, tokens_text
 from trajsoup.report.glance import lines
@@ -106,7 +106,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"score": score_text, "difference": difference_text, "tokens": tokens_text, "gain": _gain}
-    environment.globals |= {"LOSS": RankBy.LOSS}
+    environment.globals |= {"LOSS": Signal.LOSS}
     return environment
 
 

@@ -29,10 +29,10 @@ from trajsoup.report.reading_results import (
     read_soups,
 )
 from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface, read_theory
-from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import SweepKind
-from trajsoup.study.record_files import FOLDER, KINDS, Records
-from trajsoup.study.scaling_records import FrontierRecord, TheoryRecord
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records import results as r
+from trajsoup.study.records.files import FOLDER, KINDS, Records
+from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
 

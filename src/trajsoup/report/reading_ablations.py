@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report import contents as c
 from trajsoup.report.reading_curves import score_of
-from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import SweepKind
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records import results as r
 
 KINDS = (SweepKind.COEFFICIENTS, SweepKind.SELECTIONS, SweepKind.ALLOCATION, SweepKind.SAMPLING)
 ORDERED = (SweepKind.ALLOCATION, SweepKind.SAMPLING)  # their entries have an order
@@ -22,13 +22,13 @@ def read_ablations(sweeps: Mapping[str, r.SweepRecord]) -> tuple[c.Ablation, ...
 
 
 def _ablation(sweep: r.SweepRecord) -> c.Ablation:
-    tested = all(score_of(p, RankBy.LOSS, Split.TEST) is not None for p in sweep.points)
+    tested = all(score_of(p, Signal.LOSS, Split.TEST) is not None for p in sweep.points)
     split = Split.TEST if tested else Split.VALIDATION
-    compared = [one for one in sweep.comparisons if one.signal is r.Signal.LOSS and one.difference is not None]
+    compared = [one for one in sweep.comparisons if one.signal is Signal.LOSS and one.difference is not None]
     default = _default(sweep, compared)
     variants: list[c.Variant] = []
     for i, p in enumerate(sweep.points):
-        value = score_of(p, RankBy.LOSS, split)
+        value = score_of(p, Signal.LOSS, split)
         if value is None:
             continue
         over_tokens = isinstance(p.x, int | float)
@@ -48,7 +48,7 @@ def _ablation(sweep: r.SweepRecord) -> c.Ablation:
     return c.Ablation(
         name=sweep.name,
         title=sweep.title,
-        rank_by=RankBy.LOSS,
+        rank_by=Signal.LOSS,
         split=split.value,
         variants=tuple(variants),
         axis=sweep.x_label if sweep.kind in ORDERED else None,

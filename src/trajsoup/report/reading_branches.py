@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.report import contents as c
-from trajsoup.study import records as r
-from trajsoup.study.outcomes import METRICS, OUTCOME
+from trajsoup.study.records import results as r
+from trajsoup.study.train.outcomes import METRICS, OUTCOME
 
 
 def read_branches(

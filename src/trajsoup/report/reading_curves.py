@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report import contents as c
-from trajsoup.study import records as r
+from trajsoup.study.records import results as r
 
 
 def read_panels(
@@ -21,21 +21,21 @@ def read_panels(
     points = () if horizons is None else tuple(p for p in horizons.points if p.horizon is not None)
     scored = () if validation is None else validation.checkpoints
     panels = [
-        _panel(c.OVERALL, RankBy.LOSS, Split.VALIDATION, _raw(scored, lambda s: s.loss, chosen), points),
-        _panel(c.OVERALL, RankBy.ACCURACY, Split.VALIDATION, _raw(scored, lambda s: s.accuracy, chosen), points),
-        _panel(c.OVERALL, RankBy.LOSS, Split.TEST, [], points),
-        _panel(c.OVERALL, RankBy.ACCURACY, Split.TEST, [], points),
+        _panel(c.OVERALL, Signal.LOSS, Split.VALIDATION, _raw(scored, lambda s: s.loss, chosen), points),
+        _panel(c.OVERALL, Signal.ACCURACY, Split.VALIDATION, _raw(scored, lambda s: s.accuracy, chosen), points),
+        _panel(c.OVERALL, Signal.LOSS, Split.TEST, [], points),
+        _panel(c.OVERALL, Signal.ACCURACY, Split.TEST, [], points),
     ]
     names = dict.fromkeys(name for p in points for name in p.validation_categories)
     for split in (Split.VALIDATION, Split.TEST):
         for name in names:
             raw = [] if split is Split.TEST else _raw(scored, lambda s, name=name: s.categories.get(name), chosen)
-            panels.append(_panel(name, RankBy.ACCURACY, split, raw, points))
+            panels.append(_panel(name, Signal.ACCURACY, split, raw, points))
     return tuple(p for p in panels if any(curve.raw or len(curve.points) > 1 for curve in p.curves))
 
 
 def _panel(
-    category: str, rank_by: RankBy, split: Split, raw: Sequence[c.Curve], points: Sequence[r.SweepPoint]
+    category: str, rank_by: Signal, split: Split, raw: Sequence[c.Curve], points: Sequence[r.SweepPoint]
 ) -> c.CurvePanel:
     found: dict[str, list[c.Point]] = {}
     for p in sorted(points, key=_budget):
@@ -46,14 +46,14 @@ def _panel(
     return c.CurvePanel(category=category, rank_by=rank_by, split=split.value, curves=(*raw, *strategies))
 
 
-def score_of(point: r.SweepPoint, rank_by: RankBy, split: Split, category: str = c.OVERALL) -> float | None:
+def score_of(point: r.SweepPoint, rank_by: Signal, split: Split, category: str = c.OVERALL) -> float | None:
     """One score of a point of a sweep; None where it was not measured."""
     if category != c.OVERALL:
         return (point.test_categories if split is Split.TEST else point.validation_categories).get(category)
     if split is Split.TEST:
-        estimate = point.test_loss if rank_by is RankBy.LOSS else point.test_accuracy
+        estimate = point.test_loss if rank_by is Signal.LOSS else point.test_accuracy
         return None if estimate is None else estimate.value
-    return point.validation_loss if rank_by is RankBy.LOSS else point.validation_accuracy
+    return point.validation_loss if rank_by is Signal.LOSS else point.validation_accuracy
 
 
 def _raw(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trajsoup.core.pair_gain import PairGain, relate
-from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
-from trajsoup.study import records as r
-from trajsoup.study.evaluation_section import SweepKind
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records import results as r
 
 BAND_POINTS = 21  # of the drawn band
 
@@ -34,7 +34,7 @@ def read_geometry(
         tracks=tuple(_tracks(record)),
         variance_share=record.plane_variance_share,
         pairs=tuple(c.PairPoint(first=p.first, second=p.second, cosine=p.cosine, gain=p.gain) for p in pairs),
-        gain_unit=RankBy.LOSS,
+        gain_unit=Signal.LOSS,
         band=band,
         pearson=relation.pearson,
         pearson_p=relation.pearson_p,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
-from trajsoup.study import records as r
+from trajsoup.study.records import results as r
 
-RANK = {r.Signal.LOSS: RankBy.LOSS, r.Signal.ACCURACY: RankBy.ACCURACY}
 SINGLES = "single/"  # rows of one branch each: in the table of branches, not among the strategies
 
 
@@ -140,7 +139,7 @@ def _seed_line(one: r.SeedSpread, *, of: str | None = None) -> c.SeedLine:
     return c.SeedLine(
         name=one.name,
         label=label if of is None else f"{of}: {label}",
-        rank_by=RANK[one.signal],
+        rank_by=one.signal,
         values=one.values,
         mean=one.mean,
         low=one.low,
@@ -173,8 +172,8 @@ def read_evaluation_tables(
     }
     found: list[c.ScoreTable] = []
     for signal, columns, values, overall in (
-        (r.Signal.ACCURACY, categories, accuracies, c.OVERALL),
-        (r.Signal.LOSS, sources, losses, "Overall"),
+        (Signal.ACCURACY, categories, accuracies, c.OVERALL),
+        (Signal.LOSS, sources, losses, "Overall"),
     ):
         if any(any(v is not None for v in line) for line in values.values()):
             ties = {t.column: t for t in (() if comparisons is None else comparisons.ties) if t.signal is signal}
@@ -182,7 +181,7 @@ def read_evaluation_tables(
                 c.ScoreTable(
                     name=signal.value,
                     title=f"{signal.value.capitalize()} by strategy",
-                    rank_by=RANK[signal],
+                    rank_by=signal,
                     split=scored[listed[0].name].split.value,
                     columns=(*columns, overall),
                     rows=tuple(
@@ -214,7 +213,7 @@ def read_fine_tuning_tables(record: r.FineTuningRecord | None, soups: Mapping[st
     table = c.ScoreTable(
         name="post-training",
         title="Accuracy after the same fine-tuning",
-        rank_by=RankBy.ACCURACY,
+        rank_by=Signal.ACCURACY,
         split=record.rows[0].split.value,
         columns=columns,
         rows=tuple(
@@ -261,7 +260,7 @@ def _difference(one: r.ComparisonRecord, soups: Mapping[str, c.Soup], level: flo
         model=one.model,
         label=_label(one.model, soups),
         reference=_label(one.reference, soups),
-        rank_by=RANK[one.signal],
+        rank_by=one.signal,
         split=one.split.value,
         value=one.difference,
         low=one.low,

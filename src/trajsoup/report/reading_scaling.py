@@ -7,14 +7,14 @@ import statistics
 from collections.abc import Mapping
 
 from trajsoup.core.frontier import FullCost
-from trajsoup.core.pool import RankBy
 from trajsoup.core.scaling import bootstrap_band, fit_power_law
+from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import TrajsoupError
 from trajsoup.report import contents as c
 from trajsoup.report.reading_curves import score_of
-from trajsoup.study import records as r
-from trajsoup.study.scaling_records import FrontierRecord, TheoryRecord
+from trajsoup.study.records import results as r
+from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 
 DRAWN = 60  # points of a fitted curve
 BEYOND = 1.6  # how far past the last measured compute a fit is drawn
@@ -31,7 +31,7 @@ def read_surface(scaling: r.SweepRecord | None) -> c.Surface | None:
     if not groups:
         return None
     return c.Surface(
-        rank_by=RankBy.LOSS,
+        rank_by=Signal.LOSS,
         split=Split.VALIDATION.value,
         cells=tuple(
             c.SurfaceCell(
@@ -62,7 +62,7 @@ def read_frontier(record: FrontierRecord | None, sweep: r.SweepRecord | None) ->
     found: list[c.Frontier] = []
     points = {p.row: p for p in sweep.points}
     per_token = record.flops_per_token or 1.0
-    for rank_by in RankBy:
+    for rank_by in Signal:
         drawn: list[c.ComputePoint] = []
         for one in record.points:
             point = points.get(one.row)
@@ -130,7 +130,7 @@ def read_spent(
 
 
 @functools.lru_cache(maxsize=16)  # a live page reads again and again while only training moves
-def _fit(label: str, points: tuple[tuple[float, float], ...], rank_by: RankBy, until: float) -> c.FittedCurve:
+def _fit(label: str, points: tuple[tuple[float, float], ...], rank_by: Signal, until: float) -> c.FittedCurve:
     """The law that the record holds, fitted again to its points: a band is a curve, and the record keeps numbers."""
     import numpy as np
 
@@ -154,7 +154,7 @@ def _fit(label: str, points: tuple[tuple[float, float], ...], rank_by: RankBy, u
         scores=tuple(float(law.score(x)) for x in computes),
         low=low,
         high=high,
-        formula=f"{law.asymptote:.4f} {'+' if rank_by is RankBy.LOSS else '−'} {law.amplitude:.4f} "
+        formula=f"{law.asymptote:.4f} {'+' if rank_by is Signal.LOSS else '−'} {law.amplitude:.4f} "
         f"(C / {law.reference:.3g})^-{law.exponent:.3f}",
         r_squared=fit.r_squared,
         last_measured=fit.fitted_until,

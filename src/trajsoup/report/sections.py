@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import captions, tables
 from trajsoup.report import contents as c
 from trajsoup.report.figures import ablations, answer, branches, curves, geometry, scaling
@@ -67,7 +67,7 @@ def _filled(section: Section) -> Section:
 def _main(contents: c.Contents) -> Section:
     best = None if contents.answer is None else contents.answer.soup
     figures: list[Drawn] = []
-    for rank in RankBy:
+    for rank in Signal:
         rows = [d for d in contents.differences if d.rank_by is rank]
         if rows:
             figures.append(

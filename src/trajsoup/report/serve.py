@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from trajsoup.errors import StudyError
 from trajsoup.report.page import LIVE_POLICY, Parts, page_parts, plotly_script, render_page
 from trajsoup.report.reading import read_contents
-from trajsoup.study.outcomes import METRICS, OUTCOME
-from trajsoup.study.record_files import FOLDER
+from trajsoup.study.records.files import FOLDER
+from trajsoup.study.train.outcomes import METRICS, OUTCOME
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.frontier import FullCost
-from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_bytes
+from trajsoup.core.signal import Signal
 from trajsoup.report import captions
 from trajsoup.report import contents as c
 from trajsoup.report.figures.style import bare_difference, score_text, shown, signal_text, tokens_text
-from trajsoup.study.records import Estimate
-from trajsoup.study.scaling_records import TheoryRecord
+from trajsoup.study.records.results import Estimate
+from trajsoup.study.records.scaling import TheoryRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def seeds_table(lines: Sequence[c.SeedLine], *, name: str = "seeds", title: str 
 def ablation_table(study: c.Ablation) -> Table:
     """The numbers behind an ablation's figure."""
     values = [v.value for v in study.variants]
-    best, worst = (min(values), max(values)) if study.rank_by is RankBy.LOSS else (max(values), min(values))
+    best, worst = (min(values), max(values)) if study.rank_by is Signal.LOSS else (max(values), min(values))
     return Table(
         name=f"ablation-{study.name}",
         title=f"{study.title} ({study.split})",

@@ -20,6 +20,8 @@ from trajsoup.store.resident import ResidentFiles
 
 FORMAT = 1
 
+IDENTITIES = "scores/identities.json"  # content hashes of the checkpoints, in the folder of a study
+
 
 class FileHashes:
     """sha256 of files, remembered in one file."""

@@ -18,23 +18,23 @@ from trajsoup.core.soup import Row
 from trajsoup.engine.executor import Executor
 from trajsoup.errors import HeldError, StudyError
 from trajsoup.store.lock import holding
-from trajsoup.study.answer import SOUP, answer_stage, seeds_stage
-from trajsoup.study.data import cache_folder
-from trajsoup.study.evaluation_section import Sweep
-from trajsoup.study.fine_tuning import fine_tuning_stage
-from trajsoup.study.frontier import frontier_stage
-from trajsoup.study.geometry import geometry_stage
-from trajsoup.study.publishing import publish_study
-from trajsoup.study.record_files import NotMadeError, Records
-from trajsoup.study.reporting import comparisons_stage, evaluations_stage
-from trajsoup.study.retention import retention_stage
-from trajsoup.study.scorer import OnScore
+from trajsoup.study.file.evaluation import Sweep
+from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.publish import publish_study
+from trajsoup.study.records.files import NotMadeError, Records
+from trajsoup.study.score.scorer import OnScore
 from trajsoup.study.seeds_at_once import OnStage, evenly, run_seeds
-from trajsoup.study.setup import Setup, with_seed
-from trajsoup.study.stages import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
-from trajsoup.study.sweeps import choose_sweeps, reported_rows, sweeps_stage
-from trajsoup.study.theory import theory_stage
-from trajsoup.study.train import OnProgress
+from trajsoup.study.stages.answer import SOUP, answer_stage, seeds_stage
+from trajsoup.study.stages.comparisons import comparisons_stage, evaluations_stage
+from trajsoup.study.stages.fine_tuning import fine_tuning_stage
+from trajsoup.study.stages.first import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
+from trajsoup.study.stages.frontier import frontier_stage
+from trajsoup.study.stages.geometry import geometry_stage
+from trajsoup.study.stages.retention import retention_stage
+from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows, sweeps_stage
+from trajsoup.study.stages.theory import theory_stage
+from trajsoup.study.train.branches import OnProgress
+from trajsoup.study.train.data import cache_folder
 from trajsoup.study.workbench import Workbench
 
 if TYPE_CHECKING:

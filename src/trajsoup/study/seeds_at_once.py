@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.engine.executor import LocalExecutor
-from trajsoup.study.outcomes import Progress
-from trajsoup.study.scorer import OnScore
-from trajsoup.study.setup import Setup, with_seed
-from trajsoup.study.train import OnProgress, Stage
+from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.score.scorer import OnScore
+from trajsoup.study.train.branches import OnProgress, Stage
+from trajsoup.study.train.outcomes import Progress
 from trajsoup.study.workbench import Workbench
 
 if TYPE_CHECKING:

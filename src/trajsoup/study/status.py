@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.study.evaluation_section import SweepKind
-from trajsoup.study.outcomes import METRICS, Status, finished_outcome
-from trajsoup.study.record_files import Records
-from trajsoup.study.setup import Setup, with_seed
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.records.files import Records
+from trajsoup.study.train.outcomes import METRICS, Status, finished_outcome
 
 CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "theory", "geometry", "answer")
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.study.evaluation_section import SweepKind
-from trajsoup.study.record_files import Records
-from trajsoup.study.records import (
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import (
     ComparisonRecord,
     Estimate,
     EvaluationsRecord,
@@ -27,11 +28,10 @@ from trajsoup.study.records import (
     ScreenVerdict,
     SeedSpread,
     SeedsRecord,
-    Signal,
     SweepRecord,
 )
-from trajsoup.study.scaling_records import FittedLaw, FrontierRecord, TheoryRecord
-from trajsoup.study.words import verdict_over_seeds
+from trajsoup.study.records.scaling import FittedLaw, FrontierRecord, TheoryRecord
+from trajsoup.study.stages.words import verdict_over_seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

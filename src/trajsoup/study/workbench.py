@@ -17,23 +17,22 @@ from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, side_files_here
-from trajsoup.store.identity import Identities
+from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
-from trajsoup.study.data import load_data
-from trajsoup.study.field import Field
-from trajsoup.study.lm_eval_section import require_tasks
-from trajsoup.study.record_files import Records
-from trajsoup.study.records import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
-from trajsoup.study.scorer import FORK_POINT, OnScore, Scorer, make_scorer
-from trajsoup.study.setup import Setup
+from trajsoup.study.choosing.field import Field
+from trajsoup.study.file.lm_eval import require_tasks
+from trajsoup.study.file.setup import Setup
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
+from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
+from trajsoup.study.train.data import load_data
 
 if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
     from trajsoup.lm.corpus import Corpus
 
 SCORES = "scores"
-IDENTITIES = f"{SCORES}/identities.json"  # content hashes of the checkpoints
 RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
@@ -129,7 +128,7 @@ class Workbench:
 
     def gram(self, keys: Sequence[str], *, centre: str | None) -> Gram:
         """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
-        from trajsoup.study.kept_gram import FILE, kept_gram
+        from trajsoup.engine.kept_gram import FILE, kept_gram
 
         hashes = {c.key: c.sha256 for branch in self.train.branches for c in branch.checkpoints}
         if self.train.fork_point is not None:

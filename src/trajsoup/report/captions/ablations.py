@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.captions.words import SAME
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text, tokens_text
@@ -17,7 +17,7 @@ def ablation(study: c.Ablation) -> str:
         return "Nothing was scored."
     values = {v.label: v.value for v in shown}
     best = next(name for name, value in values.items() if value == best_of(list(values.values()), rank))
-    worst = max(values, key=lambda name: values[name] if rank is RankBy.LOSS else -values[name])
+    worst = max(values, key=lambda name: values[name] if rank is Signal.LOSS else -values[name])
     spread = abs(values[best] - values[worst])
     if spread < SAME:
         return f"All {len(values)} variants score the same on {study.split}: {score_text(values[best], rank)}."

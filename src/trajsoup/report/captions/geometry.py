@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.captions.words import SAME, counted
 from trajsoup.report.figures.style import difference_text, score_text
@@ -68,13 +68,13 @@ def interpolation(geometry: c.Geometry) -> str:
         (_, first, _), (_, second, _) = profile.points[0], profile.points[-1]
         x, low, _ = min(profile.points, key=lambda p: p[1])
         barriers.append(max(y - (first + (second - first) * at) for at, y, _ in profile.points))
-        ends = f"ends {score_text(first, RankBy.LOSS)} and {score_text(second, RankBy.LOSS)}"
-        words = f"{profile.first} to {profile.second}, lowest at {x:.0%} ({score_text(low, RankBy.LOSS)}; {ends})"
+        ends = f"ends {score_text(first, Signal.LOSS)} and {score_text(second, Signal.LOSS)}"
+        words = f"{profile.first} to {profile.second}, lowest at {x:.0%} ({score_text(low, Signal.LOSS)}; {ends})"
         depths.append((min(first, second) - low, words))
     free = sum(barrier <= SAME for barrier in barriers)
     text = (
         f"{free} of {counted(len(barriers), 'line has', 'lines have')} no barrier above the straight line of its ends."
     )
     if max(barriers) > SAME:
-        text += f" The highest barrier: {difference_text(max(barriers), RankBy.LOSS).removeprefix('+')}."
+        text += f" The highest barrier: {difference_text(max(barriers), Signal.LOSS).removeprefix('+')}."
     return f"{text} Deepest below both ends: {max(depths)[1]}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.captions.words import counted, joined
 from trajsoup.report.figures.style import difference_text, score_text
@@ -43,4 +43,4 @@ def score_table(table: c.ScoreTable) -> str:
     text += "." if len(open_columns) == len(table.columns) else ", where models differ at all."
     if any(any(row.in_noise) for row in table.rows):
         text += " ≈ marks a value whose paired difference from the best lies inside noise."
-    return text + (" Lower is better." if table.rank_by is RankBy.LOSS else " In percent.")
+    return text + (" Lower is better." if table.rank_by is Signal.LOSS else " In percent.")

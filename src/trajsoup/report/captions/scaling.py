@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajsoup.core.frontier import FullCost
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
 from trajsoup.report.captions.words import counted
 from trajsoup.report.figures.style import best_of, better, difference_text, score_text
-from trajsoup.study.theory_words import LARGER_SOUPS
+from trajsoup.study.stages.theory_words import LARGER_SOUPS
 
 
 def frontier(data: c.Frontier) -> str:
@@ -98,7 +98,7 @@ def predicted(theory: c.Theory) -> str:
         return "Nothing was left to predict: it takes soups of three branches."
     text = (
         f"Soups of three branches and more, predicted from one and two: mean error "
-        f"{difference_text(found.mean_error, RankBy.LOSS)} over {counted(found.soups, 'soup', 'soups')}, worst "
+        f"{difference_text(found.mean_error, Signal.LOSS)} over {counted(found.soups, 'soup', 'soups')}, worst "
         f"{found.worst:.4f}."
     )
     if abs(found.mean_error) > max(0.5 * found.worst, 0.01 * found.gain):

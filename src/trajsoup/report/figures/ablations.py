@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report.contents import Ablation, Variant
 from trajsoup.report.figures.style import (
     QUIET,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 
-LEAST = {RankBy.LOSS: 0.002, RankBy.ACCURACY: 0.5}  # an axis is at least this long
+LEAST = {Signal.LOSS: 0.002, Signal.ACCURACY: 0.5}  # an axis is at least this long
 
 
 def ablation(study: Ablation) -> Figure:
@@ -98,7 +98,7 @@ def _listed(study: Ablation) -> Figure:
     return figure
 
 
-def _width(variant: Variant, rank: RankBy) -> tuple[float, float]:
+def _width(variant: Variant, rank: Signal) -> tuple[float, float]:
     """How far the interval reaches up and down: it is that of the difference, drawn around the value."""
     if variant.low is None or variant.high is None or variant.difference is None:
         return 0.0, 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report.contents import Difference, Evidence
 from trajsoup.report.figures.style import QUIET, SOUP, difference_text, layout, plain, shown
 
@@ -17,7 +17,7 @@ def differences(rows: Sequence[Difference], *, best: str | None = None) -> Figur
     """One line for each comparison of one signal; filled where the interval excludes no difference."""
     import plotly.graph_objects as go
 
-    loss = rows[0].rank_by is RankBy.LOSS
+    loss = rows[0].rank_by is Signal.LOSS
     side = "nats per token; left is better" if loss else "points; right is better"
     height = 100 + 66 * len(rows)
     figure = go.Figure(
@@ -76,5 +76,5 @@ def hover(row: Difference) -> str:
         )
     if row.probability is not None:
         lines.append(f"probability of improvement {row.probability:.1%}")
-    lines.append(f"{row.count:,} {'documents' if row.rank_by is RankBy.LOSS else 'items'}, {plain(row.split)}")
+    lines.append(f"{row.count:,} {'documents' if row.rank_by is Signal.LOSS else 'items'}, {plain(row.split)}")
     return "<br>".join(lines)

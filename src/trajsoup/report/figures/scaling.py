@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from trajsoup.core.pool import RankBy
+from trajsoup.core.signal import Signal
 from trajsoup.report.contents import ComputePoint, Frontier, Surface, Theory
 from trajsoup.report.figures.style import (
     QUIET,
@@ -206,7 +206,7 @@ def predicted(theory: Theory) -> Figure:
     """What soups of one and two branches promise for every larger soup against what it measured."""
     import plotly.graph_objects as go
 
-    rank, soups = RankBy.LOSS, theory.record.soups
+    rank, soups = Signal.LOSS, theory.record.soups
     figure = go.Figure(layout=layout(x=f"predicted {unit(rank)}", y=f"measured {unit(rank)}", height=380))
     values = [shown(v, rank) for soup in soups for v in (soup.predicted, soup.measured)]
     ends = [min(values), max(values)]

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trajsoup.core.pool import RankBy
 from trajsoup.core.quantity import format_tokens
+from trajsoup.core.signal import Signal
 
 # Okabe and Ito's palette, for readers who see few colours; black is left out (it vanishes on dark)
 COLOURS = ("#0d8ecf", "#e69f00", "#12a17f", "#cc79a7", "#8172d6", "#d55e00", "#7a9a01", "#c9a800", "#b5534f", "#5a8f9c")
@@ -72,28 +72,28 @@ def layout(*, x: str, y: str, height: int = HEIGHT, **more: Any) -> dict[str, An
     }
 
 
-def unit(rank_by: RankBy) -> str:
+def unit(rank_by: Signal) -> str:
     """The name of the axis."""
-    return "loss (nats per token)" if rank_by is RankBy.LOSS else "accuracy (%)"
+    return "loss (nats per token)" if rank_by is Signal.LOSS else "accuracy (%)"
 
 
-def shown(value: float, rank_by: RankBy) -> float:
+def shown(value: float, rank_by: Signal) -> float:
     """A score as it is drawn: accuracies in percent."""
-    return value if rank_by is RankBy.LOSS else 100 * value
+    return value if rank_by is Signal.LOSS else 100 * value
 
 
-def score_text(value: float | None, rank_by: RankBy) -> str:
+def score_text(value: float | None, rank_by: Signal) -> str:
     """A score in words and tables."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:.4f}" if rank_by is RankBy.LOSS else f"{100 * value:.2f}"
+    return f"{value:.4f}" if rank_by is Signal.LOSS else f"{100 * value:.2f}"
 
 
-def difference_text(value: float | None, rank_by: RankBy) -> str:
+def difference_text(value: float | None, rank_by: Signal) -> str:
     """A signed difference, in nats or in points."""
     if value is None or not math.isfinite(value):
         return "–"
-    if rank_by is not RankBy.LOSS:
+    if rank_by is not Signal.LOSS:
         text = f"{100 * value:+.2f} points"
     elif 1e-9 < abs(value) < 0.00005:  # below that it is rounding
         text = f"{value:+.1e} nats"
@@ -102,24 +102,24 @@ def difference_text(value: float | None, rank_by: RankBy) -> str:
     return text.replace("-", "−", 1)
 
 
-def bare_difference(value: float | None, rank_by: RankBy) -> str:
+def bare_difference(value: float | None, rank_by: Signal) -> str:
     """The same without its unit, for a column that says it once."""
     return difference_text(value, rank_by).rsplit(" ", 1)[0]
 
 
-def signal_text(rank_by: RankBy) -> str:
+def signal_text(rank_by: Signal) -> str:
     """The signal and the unit of its differences."""
-    return "loss, nats" if rank_by is RankBy.LOSS else "accuracy, points"
+    return "loss, nats" if rank_by is Signal.LOSS else "accuracy, points"
 
 
-def better(a: float, b: float, rank_by: RankBy) -> bool:
+def better(a: float, b: float, rank_by: Signal) -> bool:
     """Whether a is better than b."""
-    return a < b if rank_by is RankBy.LOSS else a > b
+    return a < b if rank_by is Signal.LOSS else a > b
 
 
-def best_of(values: Sequence[float], rank_by: RankBy) -> float:
+def best_of(values: Sequence[float], rank_by: Signal) -> float:
     """The best of some scores."""
-    return min(values) if rank_by is RankBy.LOSS else max(values)
+    return min(values) if rank_by is Signal.LOSS else max(values)
 
 
 def tokens_text(tokens: float) -> str:

@@ -1,0 +1,197 @@
+"""What a soup is made of, written into it: soup.json for programs, README.md for people.
+
+Nothing in the record depends on the clock, so the same merge gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trajsoup import __version__
+from trajsoup.core.pool import Candidate, Unit
+from trajsoup.core.screening import Verdict
+from trajsoup.engine.layout import Layout
+from trajsoup.merge.choice import Choice
+from trajsoup.store.checkpoint import INDEX, Checkpoint
+from trajsoup.store.digest import sha256_file
+from trajsoup.store.json_text import json_text
+from trajsoup.store.remote import Place, RemotePath
+
+FORMAT = "trajsoup/soup/1"
+RECORD = "soup.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingredient:
+    """One checkpoint in the soup."""
+
+    path: str
+    weight: float
+    candidate: Candidate | None
+    files: Mapping[str, str | None]  # name -> sha256, None where hashing was switched off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Everything that soup.json says."""
+
+    row_name: str
+    uniform: bool
+    ingredients: tuple[Ingredient, ...]
+    files: Mapping[str, str]
+    layout: Layout
+    template: Checkpoint
+    choice: Choice | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    exact_from: str | None = None
+    side_files: Mapping[str, str] | None = None
+
+    @property
+    def unit(self) -> Unit | None:
+        """What positions are counted in; None for explicit ingredients, whose positions nobody knows."""
+        return next((i.candidate.unit for i in self.ingredients if i.candidate), None)
+
+    def record(self) -> dict[str, Any]:
+        """The content of soup.json."""
+        return {
+            "format": FORMAT,
+            "trajsoup_version": __version__,
+            "soup": self.row_name,
+            "choice": None if self.choice is None else {**asdict(self.choice), "select": self.choice.rule.value},
+            "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even once"
+            if self.uniform
+            else "fp64 weighted sum, rounded to nearest even once",
+            "uniform": self.uniform,
+            "position_unit": self.unit,
+            "ingredients": [_ingredient_record(i) for i in self.ingredients],
+            "exact_from": self.exact_from,
+            "screen": [{**_in_unit(asdict(v), v.unit), "loss_gap": v.loss_gap} for v in self.verdicts],
+            "template": str(self.template.path),
+            "output": {
+                "bytes": self.layout.nbytes,
+                "files": {file.name: self.files.get(file.name) for file in self.layout.files},
+                "side_files": dict(self.side_files or {}),
+            },
+        }
+
+
+def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
+    """Copy the side files and write index, model card and soup.json into the output; return what was recorded."""
+    for relative in provenance.template.side_files():
+        target = folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = provenance.template.folder / relative
+        if isinstance(source, RemotePath):
+            target.write_bytes(source.read_bytes())
+        else:
+            shutil.copyfile(source, target)
+    _say_dtype(folder / "config.json", provenance)
+    index = provenance.layout.index()
+    if index is not None:
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(model_card(provenance), encoding="utf-8")
+    weights = {file.name for file in provenance.layout.files}
+    side = {
+        str(path.relative_to(folder)): sha256_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in weights
+    }
+    provenance = replace(provenance, side_files=side)
+    (folder / RECORD).write_text(json_text(provenance.record()) + "\n", encoding="utf-8")
+    return provenance
+
+
+def model_card(provenance: Provenance) -> str:
+    """README.md of the output: what it is, what is in it, how to check it."""
+    head = {**_inherited(provenance.template.folder), "tags": ["trajectory-soup", "merge"]}
+    used = [i for i in provenance.ingredients if i.weight]
+    branches = {i.candidate.branch for i in used if i.candidate}
+    what = f"`{provenance.row_name}` of {len(used)} checkpoints" + (
+        f" from {len(branches)} branches" if branches else ""
+    )
+    lines = [
+        "---",
+        yaml.safe_dump(head, sort_keys=False, allow_unicode=True).strip(),
+        "---",
+        "",
+        "# A soup of checkpoints",
+        "",
+        f"This model is the {what}, averaged by trajsoup {__version__}: same architecture, tokenizer and inference cost as",
+        "each ingredient.",
+        "",
+        f"| ingredient | branch | {provenance.unit or Unit.TOKENS} | weight | validation loss | accuracy |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for i in used:
+        c = i.candidate
+        cells = [Path(i.path).name] + (
+            [c.branch, f"{c.tokens:,}", f"{i.weight:.6g}", _score(c.val_loss), _score(c.accuracy)]
+            if c
+            else ["", "", f"{i.weight:.6g}", "", ""]
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    if provenance.verdicts:
+        lines += [
+            "",
+            f"Compatibility screen (relative training-loss gap to the baseline at the same {provenance.unit}):",
+            "",
+        ]
+        lines += [
+            f"- {v.branch}: {v.loss_gap:+.2%} at {v.tokens:,} {v.unit}, {'admitted' if v.admitted else 'rejected'}"
+            for v in provenance.verdicts
+        ]
+    lines += [
+        "",
+        f"`{RECORD}` records every ingredient with its sha256; `trajsoup verify .` checks this folder against it.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _say_dtype(config: Path, provenance: Provenance) -> None:
+    """After a conversion, config.json must name the new dtype, or loaders convert it back."""
+    names = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
+    before = {t.dtype for _, t in provenance.template.tensors.values()} & names.keys()
+    after = {t.dtype for file in provenance.layout.files for t in file.header.tensors.values()} & names.keys()
+    if before == after or len(after) != 1 or not config.is_file():
+        return
+    text = config.read_text(encoding="utf-8")
+    renamed = re.sub(r'("(?:torch_)?dtype"\s*:\s*)"\w+"', rf'\1"{names[after.pop()]}"', text)
+    config.write_text(renamed, encoding="utf-8")
+
+
+def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
+    c = ingredient.candidate
+    known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k != "key"}
+    return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
+
+
+def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:
+    """The fields with `tokens` under the name of what it counts."""
+    return {unit.value if key == "tokens" else key: value for key, value in fields.items() if key != "unit"}
+
+
+def _inherited(folder: Place) -> dict[str, Any]:
+    """Licence fields of the fork point's model card: they bind the soup too."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return {}
+    parts = card.read_text(encoding="utf-8", errors="replace").split("---", 2)
+    try:
+        data = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+    except yaml.YAMLError:
+        return {}
+    keep = ("license", "license_name", "license_link", "language", "library_name", "pipeline_tag")
+    return {key: data[key] for key in keep if key in data} if isinstance(data, dict) else {}
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,236 @@
+"""Check a soup against its record: hashes, index, side files, and numbers recomputed from the ingredients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trajsoup.core.soup import Row
+from trajsoup.engine.blend import blend
+from trajsoup.engine.layout import Layout, OutputFile, Span, spans
+from trajsoup.engine.workers import Options
+from trajsoup.errors import CheckpointError, VerifyError
+from trajsoup.merge.provenance import FORMAT, RECORD
+from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
+from trajsoup.store.digest import sha256_file
+from trajsoup.store.remote import Place
+from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+from trajsoup.store.source import open_source
+
+SAMPLE_ITEMS = 4096  # of every tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was checked, and held."""
+
+    files: int
+    side_files: int
+    tensors: int
+    values: int  # recomputed from the ingredients and equal bit by bit
+    full: bool
+    unhashed: tuple[str, ...] = ()  # files whose sha256 was never recorded
+
+
+def verify_soup(
+    path: Place,
+    *,
+    full: bool = False,
+    seed: int = 0,
+    relocate: Mapping[str, str] | None = None,
+    options: Options | None = None,
+    progress: Callable[[int], None] = lambda nbytes: None,
+) -> Verification:
+    """Raise `VerifyError` at the first thing that is not as recorded.
+
+    By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
+    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
+    """
+    record = _read_record(path)
+    unhashed = _check_hashes(path, record["output"])
+    output = open_checkpoint(path)
+    _check_index(path, output)
+    listed = {i["path"]: i for i in record["ingredients"]}  # by the recorded path: its order is that of the sums
+    checkpoints = {key: _open_moved(key, relocate or {}) for key in listed}
+    first = next(iter(checkpoints.values()))
+    for checkpoint in checkpoints.values():
+        require_same(first, checkpoint)
+    _check_tensors(output, first)
+    weights = {key: float(i["weight"]) for key, i in listed.items() if i["weight"]}
+    if record["uniform"]:
+        weights = dict.fromkeys(weights, 1 / len(weights))
+    exact_from: str | None = record["exact_from"]
+    if exact_from is not None and exact_from not in checkpoints:
+        raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
+    files = (OutputFile(f.name, b"", h) for f, h in zip(output.files, output.headers, strict=True))
+    layout = Layout(tuple(files))
+    ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
+    parts = spans(layout, ordered) if full else _sample(layout, ordered, seed=seed)
+    with _Comparison(path, layout) as sink:
+        hashes = blend(
+            checkpoints,
+            [Row(name=record["soup"], weights=weights)],
+            [sink],
+            layout=layout,
+            exact_from=exact_from,
+            digest=full,
+            parts=parts,
+            options=options,
+            progress=progress,
+        )
+    if full:
+        _check_ingredients(listed, checkpoints, hashes)
+    return Verification(
+        files=len(output.files),
+        side_files=len(record["output"]["side_files"]),
+        tensors=len(output.tensors),
+        values=sum(part.items for part in parts),
+        full=full,
+        unhashed=unhashed,
+    )
+
+
+def read_bytes(path: Place, *, full: bool) -> int:
+    """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
+    count = len(_read_record(path)["ingredients"])
+    output = open_checkpoint(path)
+    sizes = [
+        t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for _, t in output.tensors.values()
+    ]
+    return count * sum(sizes)
+
+
+def _read_record(path: Place) -> dict[str, Any]:
+    record = load_json(path / RECORD) if (path / RECORD).is_file() else {}
+    if record.get("format") != FORMAT:
+        raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
+    kinds = {"soup": str, "uniform": bool, "exact_from": str | None, "ingredients": list, "output": dict}
+    _check_kinds(path, record, kinds)
+    _check_kinds(path, record["output"], {"files": dict, "side_files": dict})
+    for ingredient in record["ingredients"] or [None]:
+        _check_kinds(path, ingredient, {"path": str, "weight": float | int, "sha256": dict})
+    return record
+
+
+def _check_kinds(path: Place, entry: Any, kinds: Mapping[str, Any]) -> None:
+    for field, kind in kinds.items():
+        if not isinstance(entry, dict) or field not in entry or not isinstance(entry[field], kind):
+            raise VerifyError(f"{path / RECORD} is damaged ({field} is missing or wrong): make the soup again")
+
+
+class _Comparison:
+    """A sink that compares instead of writing."""
+
+    waits = True
+
+    def __init__(self, folder: Place, layout: Layout) -> None:
+        self.layout = layout
+        self._sources = [open_source(folder / file.name) for file in layout.files]
+
+    def write(self, file: int, offset: int, block: memoryview) -> None:
+        stored = memoryview(bytearray(len(block)))
+        self._sources[file].read(stored, offset=offset, nbytes=len(block))
+        if stored != block:
+            at = offset + next(i for i, (a, b) in enumerate(zip(stored, block, strict=True)) if a != b)
+            tensors = self.layout.files[file].header.tensors
+            name = next(n for n, t in tensors.items() if t.offset <= at < t.offset + t.nbytes)
+            raise VerifyError(
+                f"tensor {name!r} in {self.layout.files[file].name} is not the weighted sum of the recorded ingredients: "
+                "the output or an ingredient has changed since the merge"
+            )
+
+    def cancel(self) -> None:
+        pass
+
+    def __enter__(self) -> _Comparison:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for source in self._sources:
+            source.__exit__(None, None, None)
+
+
+def _sample(layout: Layout, checkpoints: Sequence[Checkpoint], *, seed: int) -> list[Span]:
+    """One random slice of every tensor; spans of joined tensors would leave small ones out."""
+    chance = random.Random(seed)
+    parts: list[Span] = []
+    for number, file in enumerate(layout.files):
+        for name, tensor in file.header.tensors.items():
+            places = [checkpoint.tensors[name] for checkpoint in checkpoints]
+            dtype = places[0][1].dtype
+            items = tensor.nbytes // ITEM_BYTES[tensor.dtype]
+            length = min(items, SAMPLE_ITEMS)
+            if length == 0:
+                continue
+            start = chance.randrange(items - length + 1)
+            inputs = tuple((i, t.offset + start * ITEM_BYTES[dtype]) for i, t in places)
+            parts.append(
+                Span(dtype, tensor.dtype, number, tensor.offset + start * ITEM_BYTES[tensor.dtype], length, inputs)
+            )
+    return parts
+
+
+def _check_hashes(path: Place, output: Mapping[str, Any]) -> tuple[str, ...]:
+    unhashed: list[str] = []
+    for name, wanted in {**output["files"], **output["side_files"]}.items():
+        file = path / name
+        if path.resolve() not in file.resolve().parents:
+            raise VerifyError(f"{path / RECORD} names {name!r}, which is outside the folder: it must not be trusted")
+        if not file.is_file():
+            raise VerifyError(f"{file} is missing: the folder is incomplete; copy or make it again")
+        if wanted is None:
+            unhashed.append(name)
+        elif sha256_file(file) != wanted:
+            raise VerifyError(f"{file} has changed since the merge (its sha256 differs from the record)")
+    return tuple(unhashed)
+
+
+def _check_index(path: Place, output: Checkpoint) -> None:
+    if not (path / INDEX).is_file():
+        return
+    claimed = (load_json(path / INDEX).get("metadata") or {}).get("total_size")
+    actual = sum(t.nbytes for _, t in output.tensors.values())
+    if claimed != actual:
+        raise VerifyError(
+            f"{path / INDEX} claims a total_size of {claimed}, the tensors have {actual} bytes: it is stale"
+        )
+
+
+def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
+    for name, (_, tensor) in ingredient.tensors.items():
+        if name not in output.tensors:
+            raise VerifyError(f"{output.path} lacks tensor {name!r}, which every ingredient has")
+        twin = output.tensors[name][1]
+        if twin.shape != tensor.shape or (twin.dtype != tensor.dtype and tensor.dtype not in FLOATS):
+            raise VerifyError(
+                f"tensor {name!r} is {twin.dtype} {list(twin.shape)}, in the ingredients {tensor.dtype} {list(tensor.shape)}"
+            )
+    if extra := next((name for name in output.tensors if name not in ingredient.tensors), None):
+        raise VerifyError(f"{output.path} holds tensor {extra!r}, which no ingredient has")
+
+
+def _check_ingredients(
+    listed: Mapping[str, Any], checkpoints: Mapping[str, Checkpoint], hashes: Mapping[str, tuple[str, ...]]
+) -> None:
+    for key, checkpoint in checkpoints.items():
+        found = hashes.get(key) or tuple(sha256_file(file) for file in checkpoint.files)
+        for file, digest in zip(checkpoint.files, found, strict=True):
+            wanted = listed[key]["sha256"].get(file.name)
+            if wanted is not None and wanted != digest:
+                raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
+
+
+def _open_moved(path: str, relocate: Mapping[str, str]) -> Checkpoint:
+    try:
+        return open_checkpoint(_moved(path, relocate))
+    except CheckpointError as error:
+        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
+
+
+def _moved(path: str, relocate: Mapping[str, str]) -> str:
+    for old, new in relocate.items():
+        if path == old or path.startswith(old.rstrip("/") + "/"):
+            return new.rstrip("/") + path[len(old.rstrip("/")) :]
+    return path

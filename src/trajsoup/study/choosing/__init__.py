@@ -1,0 +1,1 @@
+"""What may be chosen: entries of tables and figures, each with the rows of W it allows."""

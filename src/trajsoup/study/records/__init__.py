@@ -1,0 +1,1 @@
+"""What a study writes down: typed, immutable, human-readable, the one truth."""

@@ -1,0 +1,442 @@
+"""What a study writes down: one immutable, human-readable JSON record per stage, below <study>/records/.
+
+    plan -> train -> validation -> screen -> rows -> evaluations -> comparisons -> answer
+                                     \\-> sweeps/<name>, geometry, sft        seeds (over all seeds)
+                                            \\-> frontier, theory (scaling_records.py)
+
+Every record names the content it was made from (`inputs`), so a stage whose inputs did not change is skipped, and
+carries no clock and no absolute path, so the same study gives the same bytes. Checkpoints are named by their path
+relative to the study's folder. docs/records.md shows each record; record_files.py reads and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from trajsoup.core.budget import Setting
+from trajsoup.core.completion import GeometryFields, ScalingFields
+from trajsoup.core.pair_gain import Relation
+from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.study.file.evaluation import SweepKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its bootstrap interval over documents or items; no bounds where none was computed."""
+
+    value: float | None  # None: NaN or infinite, a model that diverged
+    low: float | None = None
+    high: float | None = None
+    count: int  # documents or items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchPlan:
+    """One line of tab:branch-mapping."""
+
+    recipe: Mapping[str, str]
+    changed: Mapping[str, tuple[str, str]]  # field -> (baseline, branch)
+    steps: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecord:
+    """What the study set out to do. Figures that a foreign run does not tell are None."""
+
+    inputs: Mapping[str, str]
+    title: str
+    seed: int | None  # of everything: fork point, data orders; None for foreign runs
+    setting: Setting
+    horizon: int  # tokens per branch
+    checkpoint_every: int | None
+    sequence_length: int | None
+    total_tokens: int
+    total_params: int | None
+    active_params: int | None
+    flops_per_token: float | None
+    train_flops: float | None
+    epochs: float | None
+    corpus: Mapping[str, int]  # split -> tokens
+    branches: Mapping[str, BranchPlan]
+    baseline: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedCheckpoint:
+    """One saved checkpoint."""
+
+    key: str  # its folder, relative to the study
+    tokens: int
+    sha256: str  # of its weights and config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedBranch:
+    """How one branch ended."""
+
+    branch: str
+    status: str  # finished, diverged, failed, foreign
+    tokens: int
+    message: str | None  # why it ended before its horizon
+    metrics: str | None  # metrics.jsonl relative to the study
+    checkpoints: tuple[TrainedCheckpoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRecord:
+    """All branches, and the fork point they share."""
+
+    inputs: Mapping[str, str]
+    fork_point: str | None  # sha256 of its weights and config; None: runs that exist, and nobody knows their fork point
+    branches: tuple[TrainedBranch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCheckpoint:
+    """One checkpoint on the validation split and on the probe of training documents."""
+
+    key: str
+    branch: str
+    tokens: int
+    loss: float | None
+    accuracy: float | None
+    probe_loss: float | None  # training loss on a fixed probe; what the screen compares
+    categories: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRecord:
+    """Scores of every checkpoint; they rank, choose K, N, branch and horizon, and are not reported as results."""
+
+    inputs: Mapping[str, str]
+    split: Split
+    documents: int
+    fork_point_loss: float | None
+    fork_point_accuracy: float | None
+    checkpoints: tuple[ScoredCheckpoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenVerdict:
+    """What the screen says of one branch at the horizon."""
+
+    branch: str
+    admitted: bool
+    tokens: int
+    loss: float
+    baseline_loss: float
+    loss_gap: float  # J
+    suspiciously_low: bool  # below the baseline by more than the tolerance: admitted, but look for overfitting
+    gaps: tuple[tuple[int, float], ...]  # (tokens, J)
+    forced: bool = False  # admitted by the study file although the screen rejects it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenRecord:
+    """The compatibility screen."""
+
+    inputs: Mapping[str, str]
+    baseline: str
+    tolerance: float
+    measured_on: str  # probe of training documents, or logged training loss
+    verdicts: tuple[ScreenVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenOn:
+    """On what a choice was made: nothing but validation ever stands here."""
+
+    split: Split
+    signal: Signal
+    free: tuple[str, ...]  # what was free: k, branch, horizon, branches; empty: prescribed, nothing was chosen
+    among: int  # how many rows were compared
+    score: float | None  # of the winner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRecord:
+    """One reported model: a row of W and how it came to be."""
+
+    name: str  # unique: what evaluations and comparisons refer to
+    label: str  # as the table prints it
+    strategy: str
+    setting: Setting | None  # None: the same in both
+    select: str
+    coefficients: str
+    k: int | None
+    horizon: int | None  # tokens per branch by which checkpoints had to be saved
+    budget_tokens: int  # training tokens of all branches that were used, up to the horizon
+    branches: tuple[str, ...]
+    weights: Mapping[str, float]  # checkpoint key -> weight
+    chosen_on: ChosenOn
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsRecord:
+    """The models of the main table."""
+
+    inputs: Mapping[str, str]
+    rows: tuple[RowRecord, ...]
+
+    def best_soup(self) -> RowRecord | None:
+        """The Trajectory Soup of lowest validation loss, Limited or Extended: the one that is written as a folder."""
+        soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
+        return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What one row scored on a split that chose nothing."""
+
+    row: str
+    split: Split
+    loss: Estimate
+    overall_average: Estimate | None
+    categories: Mapping[str, float] = field(default_factory=dict[str, float])
+    tasks: Mapping[str, float] = field(default_factory=dict[str, float])
+    sources: Mapping[str, float] = field(default_factory=dict[str, float])  # loss by source of documents
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationsRecord:
+    """Test scores of the rows."""
+
+    inputs: Mapping[str, str]
+    evaluations: tuple[Evaluation, ...]
+    notes: tuple[str, ...] = ()  # what of a preset of tasks could not be scored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRecord:
+    """A paired difference, model minus reference, on the same documents or items."""
+
+    name: str
+    question: str  # in words
+    model: str  # names of rows
+    reference: str
+    signal: Signal
+    split: Split
+    difference: float | None
+    low: float | None
+    high: float | None
+    probability_of_improvement: float | None
+    within_noise: bool
+    count: int
+    matched: str  # what both sides share: the budget in tokens, or the horizon
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnTies:
+    """One column of the main table: which rows a paired interval cannot tell from the best."""
+
+    column: str | None  # a source of documents or a category of tasks; None: overall
+    signal: Signal
+    best: str  # row
+    tied: tuple[str, ...]  # rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonsRecord:
+    """All paired differences of the main table."""
+
+    inputs: Mapping[str, str]
+    level: float
+    resamples: int
+    comparisons: tuple[ComparisonRecord, ...]
+    ties: tuple[ColumnTies, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPoint:
+    """One row of a sweep."""
+
+    row: str
+    series: str  # the line of a figure, or the block of a table
+    x: float | str  # position on the axis, or the entry's name
+    strategy: str
+    setting: Setting | None  # None: the same in both
+    weights: Mapping[str, float]  # the row of W: checkpoint key -> weight
+    k: int | None
+    n_branches: int
+    merge_size: int  # checkpoints with a weight
+    horizon: int | None
+    budget_tokens: int
+    branches: tuple[str, ...]
+    chosen_on: ChosenOn
+    validation_loss: float | None
+    validation_accuracy: float | None
+    test_loss: Estimate | None  # None: not reported, it only served to choose or to fill the grid
+    test_accuracy: Estimate | None
+    validation_categories: Mapping[str, float] = field(default_factory=dict[str, float])
+    test_categories: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """One named comparison of the paper."""
+
+    inputs: Mapping[str, str]
+    name: str
+    kind: SweepKind
+    title: str
+    paper: str  # label of the paper's table or figure
+    x_label: str
+    points: tuple[SweepPoint, ...]
+    comparisons: tuple[ComparisonRecord, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchDirection:
+    """The leading component of one branch's merged trajectory."""
+
+    branch: str
+    variance_share: float
+    net_displacement: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectedPoint:
+    """A checkpoint, anchor or soup in the plane of the two leading components."""
+
+    name: str
+    kind: str  # fork point, checkpoint, anchor, soup
+    branch: str | None
+    tokens: int | None
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPair:
+    """What merging the anchors of two branches gained on validation, beside the cosine of their directions."""
+
+    first: str
+    second: str
+    cosine: float
+    gain: float  # nats below the mean of the two ends, averaged over horizons
+    gains: Mapping[str, float]  # tokens -> gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPath:
+    """An interpolation of two anchors at one horizon (fig:interpolation)."""
+
+    first: str
+    second: str
+    tokens: int
+    best_lambda: float
+    gain_over_better_end: float
+    gain_over_mean: float
+    barrier: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometryRecord:
+    """Directions, angles and a plane to draw in (app:geometry)."""
+
+    inputs: Mapping[str, str]
+    window: int  # checkpoints per merged point
+    interval: tuple[int, int] | None  # matched tokens; None: the branches share none
+    directions: tuple[BranchDirection, ...]
+    branches: tuple[str, ...]  # order of the matrices
+    cosines: tuple[tuple[float | None, ...], ...]
+    angles: tuple[tuple[float | None, ...], ...]  # degrees
+    displacements: Mapping[str, float]  # checkpoint key -> distance from the fork point
+    plane_variance_share: tuple[float, float]
+    plane: tuple[ProjectedPoint, ...]
+    completion: GeometryFields | None = None  # how it was measured: the paper's "Completion fields"
+    compute: ScalingFields | None = None  # what stands behind the compute axis; None: FLOPs are not known
+    pairs: tuple[MeasuredPair, ...] = ()
+    relation: Relation | None = None  # of gain and cosine; None: fewer than two branches
+    paths: tuple[MeasuredPath, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be computed, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuned:
+    """One chosen row after the identical fine-tuning; means over the fine-tuning's seeds."""
+
+    row: str
+    split: Split
+    seeds: tuple[int, ...]
+    overall_average: Estimate  # mean over seeds, interval over items
+    by_seed: Mapping[str, float]  # seed -> Overall Average
+    deviation: float | None  # of the Overall Average over seeds; None with one seed
+    categories: Mapping[str, float]
+    before: float | None  # Overall Average of the post-training suite without fine-tuning
+    loss: Estimate  # nats per answer token of held-out pairs, prompts masked; mean over seeds
+    loss_before: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuningRecord:
+    """Post-training: every row through the same SFT (tab:tiny-post-train-main)."""
+
+    inputs: Mapping[str, str]
+    settings: Mapping[str, str]  # optimizer, learning rate, schedule, tokens, items, seeds
+    rows: tuple[FineTuned, ...]
+    comparisons: tuple[ComparisonRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRecord:
+    """Which soup is best, by how much over the best single-trajectory merge at matched budget, on test."""
+
+    inputs: Mapping[str, str]
+    soup: str  # row, chosen on validation
+    single: str  # row, chosen on validation with the same freedom and at most the same budget
+    loss: ComparisonRecord | None  # None: there is no soup to compare, the words say why
+    accuracy: ComparisonRecord | None
+    words: tuple[str, ...]  # what was seen, a sentence each, computed from the numbers
+    soup_folder: str | None  # relative to the study
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRecord:
+    """Which checkpoints are no longer on disk, and by which policy. Their scores and sha256 stay in the other records."""
+
+    inputs: Mapping[str, str]
+    top_k: int
+    every_nth: int | None
+    last: bool
+    kept: tuple[str, ...]
+    pruned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedSpread:
+    """One number over several seeds of everything."""
+
+    name: str  # a row's or a comparison's name
+    signal: Signal
+    values: Mapping[str, float]  # seed -> value
+    mean: float
+    deviation: float | None
+    low: float | None  # t interval of the mean
+    high: float | None
+    label: str  # as the table prints it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedsRecord:
+    """All comparisons over seeds; below <study>/records of seed 0, others in <study>/seeds/<seed>."""
+
+    inputs: Mapping[str, str]
+    seeds: tuple[int, ...]
+    split: Split
+    rows: tuple[SeedSpread, ...]
+    comparisons: tuple[SeedSpread, ...]  # of the main table
+    words: tuple[str, ...]
+    further: Mapping[str, tuple[SeedSpread, ...]] = field(
+        default_factory=dict[str, tuple[SeedSpread, ...]]
+    )  # of sweeps and fine-tuning, by the record's name

@@ -1,0 +1,1 @@
+"""From rows of W to scores, each at most once."""

@@ -1,0 +1,184 @@
+"""What every stage that scores shares: the documents, the checkpoints, the settings, and where scores are kept.
+
+    rows -> Scorer.validate -> ValidationScores (may choose)        rows -> Scorer.test -> TestScores (reported)
+
+This is the one place where scoring happens, so it is the one place where it can be spread over machines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from trajsoup.core.pool import Pool
+from trajsoup.core.scores import TestScores, ValidationScores
+from trajsoup.core.soup import Row
+from trajsoup.core.splits import Split
+from trajsoup.engine.executor import Executor
+from trajsoup.engine.workers import Options
+from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.remote import absolute
+from trajsoup.study.file.evaluation import EvaluationPlan
+from trajsoup.study.file.lm_eval import harness_settings
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+    from trajsoup.study.score.rows import ScoreSettings
+
+FORK_POINT = "fork-point"  # its key among the checkpoints
+Scores = TypeVar("Scores", ValidationScores, TestScores)
+OnScore = Callable[[str, int, int], None]  # what, done, total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """Scores rows of one study. Keys of checkpoints are relative to the study's folder."""
+
+    corpus: Corpus  # validation and test are cut to what the study scores
+    checkpoints: Mapping[str, Checkpoint]
+    folder: Path  # of the score records
+    settings: ScoreSettings
+    progress: OnScore
+    model_source: Checkpoint | None = None  # what the live model is built from; None: the first ingredient
+    options: Options | None = None
+    executor: Executor | None = None  # None: this process scores
+
+    def _share(
+        self,
+        rows: Sequence[Row],
+        *,
+        split: Split,
+        corpus: Corpus,
+        records: Path,
+        settings: ScoreSettings,
+        what: str,
+    ) -> None:
+        if self.executor is None or len(rows) < 2:
+            return
+        from trajsoup.study.score.tasks import share_scores
+
+        paths = {key: absolute(checkpoint.path) for key, checkpoint in self.checkpoints.items()}
+        share_scores(
+            rows,
+            split=split,
+            paths=paths,
+            corpus=corpus,
+            records=records.absolute(),
+            settings=settings,
+            executor=self.executor,
+            progress=lambda done, total: self.progress(what, done, total),
+        )
+
+    def _score(
+        self,
+        score: Callable[..., dict[str, Scores]],
+        rows: Sequence[Row],
+        *,
+        split: Split,
+        what: str,
+        corpus: Corpus | None = None,
+        records: Path | None = None,
+        settings: ScoreSettings | None = None,
+    ) -> dict[str, Scores]:
+        """What the machines of the executor have not scored into the records, this process does."""
+        corpus, records, settings = corpus or self.corpus, records or self.folder, settings or self.settings
+        self._share(rows, split=split, corpus=corpus, records=records, settings=settings, what=what)
+        return score(
+            rows,
+            checkpoints=self.checkpoints,
+            corpus=corpus,
+            records=records,
+            settings=settings,
+            model_source=self.model_source,
+            options=self.options,
+            progress=lambda done, total: self.progress(what, done, total),
+        )
+
+    def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
+        """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
+        from trajsoup.study.score.rows import score_validation
+
+        return self._score(score_validation, rows, split=Split.VALIDATION, what=what)
+
+    def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
+        """Score chosen rows on test documents."""
+        from trajsoup.study.score.rows import score_test
+
+        return self._score(score_test, rows, split=Split.TEST, what="test")
+
+    def probe(self, rows: Sequence[Row], *, max_tokens: int) -> dict[str, ValidationScores]:
+        """Loss of rows on a fixed probe of training documents."""
+        from trajsoup.lm.probe import probe_of
+        from trajsoup.study.score.rows import score_validation
+
+        return self._score(
+            score_validation,
+            rows,
+            split=Split.VALIDATION,
+            what="probe",
+            corpus=dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens)),
+            records=self.folder / "probe",
+            settings=dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None),
+        )
+
+
+def make_scorer(
+    corpus: Corpus,
+    checkpoints: Mapping[str, Checkpoint],
+    *,
+    folder: Path,
+    evaluation: EvaluationPlan,
+    base: Path,
+    progress: OnScore = lambda what, done, total: None,
+    model_source: Checkpoint | None = None,
+    options: Options | None = None,
+    executor: Executor | None = None,
+) -> Scorer:
+    """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
+    from trajsoup.lm.probe import probe_of
+    from trajsoup.lm.tasks.mid_training import SUITE
+    from trajsoup.lm.validate import ValidationSettings
+    from trajsoup.study.score.rows import ScoreSettings
+
+    cut = dataclasses.replace(
+        corpus,
+        validation=probe_of(corpus.validation, max_tokens=evaluation.validation_tokens),
+        test=probe_of(corpus.test, max_tokens=evaluation.test_tokens),
+    )
+    suite = tuple(SUITE) if evaluation.items else ()
+    window = 256
+    longest = [c.config.get("max_position_embeddings") for c in checkpoints.values()][:1]
+    if longest and isinstance(longest[0], int):
+        window = min(window, longest[0])
+    named = evaluation.lm_eval
+    choose_with, report_with = (None, None) if named is None else harness_settings(named, base=base)
+    settings = ScoreSettings(
+        suite=suite,
+        items_each=max(evaluation.items, 1),
+        validation=ValidationSettings(window=window),
+        choose_with=choose_with,
+        report_with=report_with,
+    )
+    return Scorer(
+        corpus=cut,
+        checkpoints=checkpoints,
+        folder=folder,
+        settings=settings,
+        progress=progress,
+        model_source=model_source,
+        options=options,
+        executor=executor,
+    )
+
+
+def single(key: str) -> Row:
+    """The row that is one checkpoint."""
+    return Row(name=key, weights={key: 1.0})
+
+
+def singles(pools: Sequence[Pool]) -> list[Row]:
+    """A row for every checkpoint."""
+    return [single(c.key) for pool in pools for c in pool.candidates]

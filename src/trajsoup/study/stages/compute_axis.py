@@ -1,0 +1,24 @@
+"""What stands behind the compute axis: the "Completion fields" of fig:trajectory-soup-compute-allocation (app:geometry)."""
+
+from __future__ import annotations
+
+from trajsoup.core.completion import ScalingFields
+from trajsoup.core.signal import Signal
+from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import SweepRecord
+from trajsoup.study.records.scaling import FrontierRecord
+
+
+def compute_fields(records: Records) -> ScalingFields | None:
+    """(N, t) of every plotted merge, cheapest first, and the points of each fit; None where no frontier was measured."""
+    frontier: FrontierRecord | None = records.read("frontier")
+    if frontier is None:
+        return None
+    sweeps: list[SweepRecord] = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+    points = [p for sweep in sweeps if sweep.kind is SweepKind.FRONTIER for p in sweep.points if p.k is not None]
+    order = sorted(points, key=lambda p: (p.budget_tokens, p.n_branches))
+    return ScalingFields(
+        soups=tuple((p.n_branches, p.horizon) for p in order if p.horizon is not None),
+        fitted_points={law.series: len(law.points) for law in frontier.laws if law.signal is Signal.LOSS},
+    )

@@ -1,0 +1,179 @@
+"""The frontier stage: raw training against merges over compute, with what each point costs in full (app:scaling-fit).
+
+    sweeps/frontier -> costs, two laws with bootstrap intervals, annotations -> frontier.json
+
+Arithmetic on a sweep: no model is run. Points were chosen on validation, laws are fitted to their test scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
+from trajsoup.core.scaling import ScalingFit, bootstrap_band, fit_power_law
+from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Strategy
+from trajsoup.core.splits import Split
+from trajsoup.errors import ScalingError
+from trajsoup.study.choosing.main_table import LABELS, RAW
+from trajsoup.study.file.evaluation import Sweep, SweepKind
+from trajsoup.study.records.results import Estimate, PlanRecord, SweepPoint, SweepRecord
+from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority
+from trajsoup.study.workbench import Workbench
+
+RAW_SERIES, SOUP_SERIES = "Raw", LABELS[Strategy.TRAJECTORY_SOUP]
+LEVEL, RESAMPLES = 0.95, 1000
+OF: dict[Signal, Callable[[SweepPoint], Estimate | None]] = {
+    Signal.LOSS: lambda p: p.test_loss,
+    Signal.ACCURACY: lambda p: p.test_accuracy,
+}
+
+
+def frontier_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> bool:
+    """Make the record, if the sweep that it is made of is among these."""
+    name = next((f"sweeps/{s.name}" for s in sweeps if s.kind is SweepKind.FRONTIER), None)
+    if name is None:
+        return False
+    records = bench.records
+    inputs = {key: records.digest(key) for key in ("plan", name)}
+    return records.ensure("frontier", inputs, lambda: _frontier(bench, records.require(name), inputs))
+
+
+def _frontier(bench: Workbench, sweep: SweepRecord, inputs: dict[str, str]) -> FrontierRecord:
+    plan: PlanRecord = bench.records.require("plan")
+    rank_by = bench.setup.evaluation.rank_by
+    per_token = plan.flops_per_token or 1.0  # without a model's FLOPs the axis is in tokens
+    improving = {row for series in (RAW_SERIES, *LABELS.values()) for row in _improving(sweep, series, rank_by)}
+    laws: list[FittedLaw] = []
+    annotations: list[Superiority] = []
+    for signal, of in OF.items():
+        fits = {
+            series: _fit([(p.budget_tokens * per_token, of(p)) for p in sweep.points if p.series == series], signal)
+            for series in (RAW_SERIES, SOUP_SERIES)
+        }
+        laws += [_law(fit, series, signal) for series, fit in fits.items() if fit is not None]
+        annotations += _annotations(fits[RAW_SERIES], fits[SOUP_SERIES], sweep, signal, per_token)
+    return FrontierRecord(
+        inputs=inputs,
+        flops_per_token=plan.flops_per_token,
+        points=tuple(_point(bench, p, plan, improving=p.row in improving) for p in sweep.points),
+        laws=tuple(laws),
+        annotations=tuple(annotations),
+    )
+
+
+def _improving(sweep: SweepRecord, series: str, rank_by: Signal) -> list[str]:
+    """Rows of a series that no cheaper one equals on validation."""
+    scored = {
+        p.row: value
+        for p in sweep.points
+        if p.series == series
+        and (value := p.validation_loss if rank_by is Signal.LOSS else p.validation_accuracy) is not None
+    }
+    points = {
+        SoupPoint(
+            compute=float(p.budget_tokens),
+            score=scored[p.row],
+            n_branches=p.n_branches,
+            horizon=p.horizon or 0,
+            k=p.k or 1,
+        ): p.row
+        for p in sweep.points
+        if p.row in scored
+    }
+    return [points[point] for point in frontier(list(points), rank_by=rank_by, improving=True)]
+
+
+def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: bool) -> FrontierPoint:
+    """Ranking scores every checkpoint of the branches up to the horizon; choosing scores every option besides."""
+    raw = point.strategy == RAW
+    pools = [pool.until(point.horizon) for pool in bench.bare_pools() if pool.branch in point.branches]
+    kept = 1 if raw else sum(len(pool.candidates) for pool in pools)
+    some = next(iter(point.weights))
+    return FrontierPoint(
+        row=point.row,
+        series=point.series,
+        budget_tokens=point.budget_tokens,
+        improving=improving,
+        cost=cost(
+            [point.budget_tokens / point.n_branches] * point.n_branches,
+            flops_per_token=plan.flops_per_token,
+            checkpoints=kept,
+            bytes_per_checkpoint=bench.checkpoints[some].nbytes,
+            validation_passes=0 if raw else kept + point.chosen_on.among,
+            validation_tokens=min(plan.corpus.get("validation", 0), bench.setup.evaluation.validation_tokens),
+            merged=0 if raw else point.merge_size,
+            soups=0 if raw else 1,
+        ),
+    )
+
+
+def _fit(points: Sequence[tuple[float, Estimate | None]], signal: Signal) -> ScalingFit | None:
+    """None where the signal was not scored."""
+    known = [(compute, found.value) for compute, found in points if found is not None and found.value is not None]
+    return fit_power_law(known, rank_by=signal) if known else None
+
+
+def _law(fit: ScalingFit, series: str, signal: Signal) -> FittedLaw:
+    band = None
+    if fit.law is not None:
+        try:
+            band = bootstrap_band(fit, computes=[fit.fitted_until], resamples=RESAMPLES, level=LEVEL)
+        except ScalingError:
+            band = None  # too noisy: the law stands without intervals, and `refits` says 0
+    return FittedLaw(
+        series=series,
+        signal=signal,
+        split=Split.TEST,
+        points=tuple(zip(fit.computes, fit.measured, strict=True)),
+        asymptote=None if fit.law is None else fit.law.asymptote,
+        amplitude=None if fit.law is None else fit.law.amplitude,
+        exponent=None if fit.law is None else fit.law.exponent,
+        reference=None if fit.law is None else fit.law.reference,
+        r_squared=fit.r_squared,
+        asymptote_interval=None if band is None else band.asymptote,
+        exponent_interval=None if band is None else band.exponent,
+        level=LEVEL,
+        refits=0 if band is None else band.refits,
+        missing=fit.missing,
+        warning=fit.warning,
+    )
+
+
+def _annotations(
+    raw: ScalingFit | None, soup: ScalingFit | None, sweep: SweepRecord, signal: Signal, per_token: float
+) -> list[Superiority]:
+    """The two arrows of the paper's figure: at the compute of one full branch, and at the largest that was measured."""
+    if raw is None or raw.law is None or soup is None:
+        return []
+    budget = max(p.budget_tokens for p in sweep.points if p.series == RAW_SERIES) * per_token
+    found: list[Superiority] = []
+    if soup.law is not None:
+        found.append(_arrow("quality-superiority", signal, quality_superiority(raw, soup, compute=budget)))
+    measured = [p for p in sweep.points if p.series == SOUP_SERIES and p.budget_tokens * per_token >= budget]
+    last = max(measured, key=lambda p: p.budget_tokens, default=None)
+    value = None if last is None else OF[signal](last)
+    if last is not None and value is not None and value.value is not None:
+        point = SoupPoint(
+            compute=last.budget_tokens * per_token,
+            score=value.value,
+            n_branches=last.n_branches,
+            horizon=last.horizon or 0,
+            k=last.k or 1,
+        )
+        found.append(_arrow("scaling-robustness", signal, scaling_robustness(raw, point, compute=budget)))
+    return found
+
+
+def _arrow(name: str, signal: Signal, found: Annotation) -> Superiority:
+    return Superiority(
+        name=name,
+        signal=signal,
+        raw_compute=found.raw_compute,
+        raw_score=found.raw_score,
+        raw_extrapolated=found.raw_extrapolated,
+        soup_compute=found.soup_compute,
+        soup_score=found.soup_score,
+        soup_extrapolated=found.soup_extrapolated,
+        gain=found.gain,
+    )

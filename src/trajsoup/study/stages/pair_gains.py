@@ -1,0 +1,122 @@
+"""What merging two branches gained in a study, and its relation to their directions (app:pair-geometry, fig:direction-gain).
+
+anchors and their pair at every horizon (scored to choose, so known) -> gain of each pair -> relation to the cosine
+interpolation sweep -> best lambda, barrier and gains of each path (app:interpolation-protocol)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trajsoup.core.interpolation import GRID, interpolation, interpolation_rows
+from trajsoup.core.pair_gain import PairGain, Relation, pair_gain, relate
+from trajsoup.core.pool import Pool
+from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Row, soup_row
+from trajsoup.errors import GeometryError
+from trajsoup.study.choosing.field import Field
+from trajsoup.study.file.evaluation import Sweep, SweepKind
+from trajsoup.study.records.results import MeasuredPair, MeasuredPath
+from trajsoup.study.workbench import Workbench
+
+Cosines = Mapping[str, Mapping[str, float]]
+
+
+def measured_gains(
+    bench: Workbench, field: Field, cosines: Cosines
+) -> tuple[tuple[MeasuredPair, ...], Relation | None]:
+    """The gain of every pair of branches with a direction, averaged over horizons, and how it goes with the cosine."""
+    pairs = list(itertools.combinations([name for name in field.admitted if name in cosines], 2))
+    k = middle_k(field, field.chosen(field.admitted))
+    if not pairs or k is None:
+        return (), None
+    branches = list(dict.fromkeys(name for pair in pairs for name in pair))
+    rows: dict[tuple[tuple[str, ...], int], Row] = {}
+    for tokens in field.horizons:
+        if all(len(pool.until(tokens).candidates) >= k for pool in field.chosen(branches)):
+            for group in (*((name,) for name in branches), *pairs):
+                name = f"gain/{'+'.join(group)}@{tokens}"
+                rank_by = field.evaluation.rank_by
+                rows[group, tokens] = soup_row(field.chosen(group), k=k, horizon=tokens, rank_by=rank_by, name=name)
+    scores = bench.scorer.validate(list(rows.values()), what="gains")
+    losses: dict[tuple[str, ...], dict[int, float]] = {}
+    for (group, tokens), row in rows.items():
+        found = scores[row.name].losses
+        if found is not None and math.isfinite(loss := found.loss()):
+            losses.setdefault(group, {})[tokens] = loss
+    gains = _gains(pairs, losses, cosines)
+    return tuple(
+        MeasuredPair(
+            first=g.first,
+            second=g.second,
+            cosine=g.cosine,
+            gain=g.gain,
+            gains={str(tokens): gain for tokens, gain in g.gains.items()},
+        )
+        for g in gains
+    ), relate(gains)
+
+
+def interpolation_sweep(bench: Workbench) -> Sweep | None:
+    """The study's interpolation, if it asks for one."""
+    return next((sweep for sweep in bench.setup.sweeps if sweep.kind is SweepKind.INTERPOLATION), None)
+
+
+def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, ...], tuple[float, ...]]:
+    """The path between two anchors at every matched horizon, scored in memory, where the study asks for interpolation."""
+    sweep = interpolation_sweep(bench)
+    names: tuple[str, ...] = () if sweep is None else sweep.branches or field.admitted[:2]
+    pools = [field.chosen([name])[0] for name in names]
+    k = middle_k(field, pools) if len(pools) == 2 else None
+    if k is None:
+        return (), ()
+    rows: dict[tuple[int, float], Row] = {}
+    for tokens in field.horizons:
+        if all(len(pool.until(tokens).candidates) >= k for pool in pools):
+            a, b = (soup_row([pool], k=k, horizon=tokens, rank_by=field.evaluation.rank_by) for pool in pools)
+            for x, row in zip(GRID, interpolation_rows(a, b), strict=True):
+                rows[tokens, x] = replace(row, name=f"path/{'~'.join(names)}@{tokens}/{x:g}")
+    scores = bench.scorer.validate(list(rows.values()), what="paths")
+    paths: list[MeasuredPath] = []
+    for tokens in sorted({tokens for tokens, _ in rows}):
+        losses = [scores[rows[tokens, x].name].losses for x in GRID]
+        found = [math.nan if loss is None else loss.loss() for loss in losses]
+        try:
+            path = interpolation(found, first=pools[0].branch, second=pools[1].branch, tokens=tokens)
+        except GeometryError:
+            continue  # one of the models has no finite loss
+        paths.append(
+            MeasuredPath(
+                first=path.first,
+                second=path.second,
+                tokens=tokens,
+                best_lambda=path.best_lambda,
+                gain_over_better_end=path.gain_over_better_end,
+                gain_over_mean=path.gain_over_mean,
+                barrier=path.barrier,
+            )
+        )
+    return tuple(paths), GRID if paths else ()
+
+
+def middle_k(field: Field, pools: Sequence[Pool]) -> int | None:
+    """The K in the middle of those that all these branches have at the full horizon; None where they have none."""
+    have = min(len(pool.until(field.horizon).candidates) for pool in pools)
+    usable = [k for k in field.evaluation.ks if k <= have]
+    return usable[len(usable) // 2] if usable else None
+
+
+def _gains(
+    pairs: list[tuple[str, str]], losses: Mapping[tuple[str, ...], Mapping[int, float]], cosines: Cosines
+) -> list[PairGain]:
+    found: list[PairGain] = []
+    for a, b in pairs:
+        cosine = cosines[a][b]
+        known = [losses.get(group, {}) for group in ((a, b), (a,), (b,))]
+        if math.isfinite(cosine) and set.intersection(*(set(part) for part in known)):
+            merged, first, second = known
+            found.append(pair_gain(merged, ends=(first, second), branches=(a, b), cosine=cosine, rank_by=Signal.LOSS))
+    return found

@@ -1,0 +1,273 @@
+"""The theory stage: variances from validation losses, what they promise, and how good such promises are (sec:theory).
+
+soups of every subset of branches, K and horizon (scored to choose, so known) -> fits -> intervals, predictions
+the same soups, some left out -> held-out predictions against what they scored -> words
+
+Validation losses throughout: a prediction serves to plan, and plans are made on validation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, effective_counts, fit_branches
+from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
+from trajsoup.core.pool import ranked
+from trajsoup.core.prediction import BestCount, HorizonLaw, agreement, best_count_falls, best_counts
+from trajsoup.core.resampling import Draws, LossTable, branch_jackknife, document_bootstrap, draw_documents
+from trajsoup.core.scores import DocumentLosses
+from trajsoup.core.soup import Row, soup_row
+from trajsoup.core.splits import Split
+from trajsoup.errors import TheoryError
+from trajsoup.study.choosing.field import Field
+from trajsoup.study.records.results import Estimate
+from trajsoup.study.records.scaling import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
+from trajsoup.study.stages.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
+from trajsoup.study.workbench import Workbench
+
+RESAMPLES = 200
+BEYOND = 2  # branches more than there are, for which a best K is predicted
+SEEN = 2  # branches of the soups from which the cells of larger ones are predicted
+
+
+def theory_stage(bench: Workbench) -> bool:
+    """Predict from what was scored on validation; with fewer than two admitted branches the record says why not."""
+    records = bench.records
+    inputs = {name: records.digest(name) for name in ("validation", "screen", "rows")}
+    return records.ensure("theory", inputs, lambda: _predict(bench, inputs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Soups:
+    """Soups at one horizon: their names in a table of losses by document."""
+
+    names: Mapping[tuple[frozenset[str], int], str]
+    ranks: Mapping[str, tuple[str, ...]]  # branch -> names of its checkpoints, best first
+
+    def losses(self, means: Mapping[str, float]) -> SoupLosses:
+        """What the estimators take, from the mean losses by name."""
+        return SoupLosses(
+            soups={soup: means[name] for soup, name in self.names.items()},
+            ranks={branch: [means[name] for name in names] for branch, names in self.ranks.items()},
+        )
+
+
+def _predict(bench: Workbench, inputs: Mapping[str, str]) -> TheoryRecord:
+    field = bench.field()
+    by_horizon = {horizon: soups_at(field, horizon) for horizon in field.horizons}
+    rows = {row.name: row for _, found in by_horizon.values() for row in found}
+    scores = bench.scorer.validate(list(rows.values()), what="theory")
+    table = _table({name: score.losses for name, score in scores.items() if score.losses is not None})
+    means = table.mean()
+    soups = {horizon: _finite(found, means) for horizon, (found, _) in by_horizon.items()}
+    return predict(soups[max(soups)], horizon=max(soups), earlier=soups, table=table, field=field, inputs=inputs)
+
+
+def predict(
+    soups: Soups,
+    *,
+    horizon: int,
+    earlier: Mapping[int, Soups],
+    table: LossTable,
+    field: Field,
+    inputs: Mapping[str, str],
+) -> TheoryRecord:
+    """Everything that follows from the losses of the soups at the full horizon, and of those at earlier ones."""
+    means = table.mean()
+    losses = soups.losses(means)
+    draws = draw_documents(table, resamples=RESAMPLES)
+    missing: list[str] = []
+    fits = _fits(losses, missing)
+    n = len(field.admitted)
+    best = best_counts(fits, n_branches=range(1, n + BEYOND + 1)) if fits else ()
+    k = next((b.k for b in best if b.n_branches == n), None)
+    law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
+    known = sorted(law.fits)
+    counts = _counts(soups, fits, table=table, draws=draws, missing=missing)
+    cells = _cells(losses)
+    unseen = [cell for cell in cells if not cell.fitted]
+    larger = larger_soups(losses, ks=losses.counts())
+    held_out = {LARGER_SOUPS: larger, NEW_BRANCHES: new_branches(losses, ks=losses.counts())}
+    worth = None
+    if k is not None:
+        worth = _interval(table, draws, lambda m: fit_branches(soups.losses(m), k=k).worth_of_branch(n))
+    return theory_words(
+        TheoryRecord(
+            inputs=inputs,
+            split=Split.VALIDATION,
+            horizon=horizon,
+            branches=field.admitted,
+            counts=counts,
+            cells=cells,
+            cells_error=agreement([c.predicted for c in unseen], [c.measured for c in unseen]) if unseen else None,
+            soups=() if larger is None else larger.soups,
+            best=tuple(_best(b, [c for c in cells if c.n_branches == b.n_branches]) for b in best),
+            best_k_falls=best_count_falls(best) if best else None,
+            worth_of_branch=worth,
+            worth_of_tokens=law.worth_of_tokens(n, tokens=known[-2], more=known[-1] - known[-2])
+            if len(known) > 1
+            else None,
+            budget={str(m): loss for m, loss in law.allocation(horizon, n_branches=range(1, n + 1)).items()},
+            held_out=tuple(_held_out(name, found) for name, found in held_out.items() if found is not None),
+            words=tuple(missing),
+        )
+    )
+
+
+def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
+    """Every subset of the admitted branches at every K, and the ranked checkpoints; those are what choosing scored."""
+    rank_by = field.evaluation.rank_by
+    names: dict[tuple[frozenset[str], int], str] = {}
+    rows: list[Row] = []
+    ranks: dict[str, tuple[str, ...]] = {}
+    have = {pool.branch: len(pool.until(horizon).candidates) for pool in field.chosen(field.admitted)}
+    for subset in field.subsets(at_least=1):
+        for k in field.evaluation.ks:
+            if all(k <= have[branch] for branch in subset):
+                name = f"{'+'.join(subset)}/K={k}@{horizon}"
+                rows.append(soup_row(field.chosen(subset), k=k, horizon=horizon, rank_by=rank_by, name=name))
+                names[frozenset(subset), k] = name
+    for pool in field.chosen(field.admitted):
+        order = ranked(pool.until(horizon).candidates, rank_by=rank_by)
+        rows += [Row(name=c.key, weights={c.key: 1.0}) for c in order]
+        ranks[pool.branch] = tuple(c.key for c in order)
+    return Soups(names=names, ranks=ranks), rows
+
+
+def _table(losses: Mapping[str, DocumentLosses]) -> LossTable:
+    """Documents by models. A model that diverged is left out: its loss is no number."""
+    kept = {name: found for name, found in losses.items() if np.isfinite(found.nll).all()}
+    if not kept:
+        return LossTable(names=(), losses=np.zeros((0, 1)), tokens=np.ones(1))
+    tokens = next(iter(kept.values())).targets.astype(np.float64)
+    used = tokens > 0
+    return LossTable(
+        names=tuple(kept),
+        losses=np.array([found.nll[used] / tokens[used] for found in kept.values()]),
+        tokens=tokens[used],
+    )
+
+
+def _finite(soups: Soups, means: Mapping[str, float]) -> Soups:
+    return Soups(
+        names={soup: name for soup, name in soups.names.items() if name in means},
+        ranks={branch: tuple(name for name in names if name in means) for branch, names in soups.ranks.items()},
+    )
+
+
+def _fits(losses: SoupLosses, missing: list[str] | None = None) -> dict[int, BranchFit]:
+    found: dict[int, BranchFit] = {}
+    for k in losses.counts():
+        try:
+            found[k] = fit_branches(losses, k=k)
+        except TheoryError as error:  # fewer than two branches at this K
+            if missing is not None:
+                missing.append(f"No fit at K={k}: {error}.")
+    return found
+
+
+def _counts(
+    soups: Soups, fits: Mapping[int, BranchFit], *, table: LossTable, draws: Draws, missing: list[str]
+) -> tuple[CountEstimate, ...]:
+    """Variances at every K; K_eff against the V_inter of the largest K."""
+
+    def interval(k: int, part: Callable[[SoupLosses, int], float]) -> Estimate | None:
+        return _interval(table, draws, lambda means: part(soups.losses(means), k))
+
+    losses = soups.losses(table.mean())
+    v_intra = {k: interval(k, lambda found, k: components(found, k=k).v_intra) for k in fits if k > 1}
+    v_inter = {k: interval(k, lambda found, k: components(found, k=k).v_inter) for k in fits if k > 1}
+    effective: Mapping[int, float] = {}
+    told = [found.value for _, found in sorted(v_inter.items()) if found is not None and found.value is not None]
+    if told:
+        try:
+            effective = effective_counts(fits, v_inter=told[-1])
+        except TheoryError as error:
+            missing.append(f"No K_eff: {error}.")
+    return tuple(
+        CountEstimate(
+            k=k,
+            limit=fit.limit,
+            spread=interval(k, lambda found, k: fit_branches(found, k=k).spread)
+            or Estimate(value=fit.spread, count=len(table.tokens)),
+            spread_over_branches=_over_branches(losses, fit),
+            v_intra=v_intra.get(k),
+            v_inter=v_inter.get(k),
+            k_eff=effective[k] if k in effective and math.isfinite(effective[k]) else None,
+            bias_change=bias_changes(fits)[k],
+        )
+        for k, fit in sorted(fits.items())
+    )
+
+
+def _cells(losses: SoupLosses) -> tuple[PredictedCell, ...]:
+    """Every (N, K) against what a(K) + b(K) / N promises of it when fitted on small soups alone (eq:hierarchical)."""
+    small = {soup: loss for soup, loss in losses.soups.items() if len(soup[0]) <= SEEN}
+    fits = _fits(SoupLosses(soups=small))
+    groups: dict[tuple[int, int], list[float]] = {}
+    for (names, k), loss in losses.soups.items():
+        if k in fits:
+            groups.setdefault((len(names), k), []).append(loss)
+    return tuple(
+        PredictedCell(
+            n_branches=n,
+            k=k,
+            subsets=len(group),
+            measured=math.fsum(group) / len(group),
+            predicted=fits[k].loss(n),
+            fitted=n <= SEEN,
+        )
+        for (n, k), group in sorted(groups.items())
+    )
+
+
+def _best(found: BestCount, cells: Sequence[PredictedCell]) -> PredictedBest:
+    return PredictedBest(
+        n_branches=found.n_branches,
+        k=found.k,
+        loss=found.loss,
+        from_pairs=min(cells, key=lambda c: (c.predicted, c.k)).k if cells else None,
+        measured=min(cells, key=lambda c: (c.measured, c.k)).k if cells else None,
+    )
+
+
+def _interval(table: LossTable, draws: Draws, statistic: Callable[[Mapping[str, float]], float]) -> Estimate | None:
+    """The statistic with its interval over documents, or alone where documents are too few; None: undefined."""
+    documents = len(table.tokens)
+    try:
+        found = document_bootstrap(table, statistic, draws=draws)
+    except TheoryError:
+        try:
+            return Estimate(value=statistic(table.mean()), count=documents)
+        except TheoryError:
+            return None
+    return Estimate(value=found.estimate, low=found.low, high=found.high, count=documents)
+
+
+def _over_branches(losses: SoupLosses, fit: BranchFit) -> tuple[float, float] | None:
+    def spread(branches: Sequence[str]) -> float:
+        return fit_branches(losses.only(branches), k=fit.k).spread
+
+    try:
+        found = branch_jackknife(fit.branches, spread)
+    except TheoryError:
+        return None  # fewer than three branches
+    return found.low, found.high
+
+
+def _held_out(name: str, found: HeldOut) -> HeldOutRecord:
+    a = found.agreement
+    return HeldOutRecord(
+        name=name,
+        soups=a.soups,
+        root_mean_square=a.root_mean_square,
+        worst=a.worst,
+        mean_error=a.mean_error,
+        gain=found.gain,
+        share_of_gain=found.share_of_gain,
+        r_squared=a.r_squared,
+    )

@@ -1,0 +1,332 @@
+"""Train the branches of a study: several at once, each in a process of its own with its share of threads.
+
+    plan -> fork point -> one job per branch -> processes, at most `jobs` together -> outcomes
+
+A branch that fails or diverges does not stop the others. Each writes a log of its own; progress is read from the
+metrics.jsonl that every trainer leaves. What is finished is skipped, what was killed goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajsoup.core.threads import threads_for
+from trajsoup.engine.executor import Executor, Member
+from trajsoup.errors import HeldError, TrainError
+from trajsoup.store.lock import holding
+from trajsoup.study.file.study import Study
+from trajsoup.study.file.trainer import TrainWith
+from trajsoup.study.train import tether
+from trajsoup.study.train.commands import BranchProcess, builtin_process, command_process
+from trajsoup.study.train.data import cache_folder, load_data
+from trajsoup.study.train.fork_point import ensure_fork_point
+from trajsoup.study.train.life_signs import LifeSigns
+from trajsoup.study.train.outcomes import Outcome, Progress, Status, progress_of
+from trajsoup.study.train.plan import Plan, plan_study, require_room
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+    from trajsoup.lm.job import BranchJob
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 20  # a process that is asked to stop may finish what it writes
+LOCK_SECONDS = 10  # the branches of a study that was just killed need a moment to end
+
+
+class Stage(StrEnum):
+    """What is being trained."""
+
+    FORK_POINT = "fork point"
+    BRANCHES = "branches"
+
+
+OnProgress = Callable[[Stage, Sequence[Progress]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedStudy:
+    """How a study's branches ended."""
+
+    plan: Plan
+    fork_point: Path
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """Branches without all their checkpoints."""
+        return tuple(o for o in self.outcomes if o.status is not Status.FINISHED)
+
+
+def train_study(
+    study: Study,
+    *,
+    jobs: int | None = None,
+    branches: Sequence[str] | None = None,
+    cache: Path | None = None,
+    corpus: Corpus | None = None,
+    on_progress: OnProgress | None = None,
+    executor: Executor | None = None,
+) -> TrainedStudy:
+    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core.
+
+    With an `executor`, its machines train the branches, as many at once as it has room for.
+    """
+    cache = cache or cache_folder()
+    cores = len(os.sched_getaffinity(0))
+    jobs = jobs or cores
+    wanted = _wanted(study, branches)
+    _require_trackers(study)
+    require_room(plan_study(study))  # what cannot work is refused before the corpus is tokenised
+    corpus = corpus or load_data(study, cache=cache)
+    plan = _plan(study, corpus)
+    require_room(plan)
+    report = on_progress or (lambda stage, progress: None)
+    environment = _isa_environment(cache) if study.trainer.is_builtin or study.pretrain else {}
+
+    def pretrain(job: BranchJob) -> None:
+        # One thread: then the fork point's last bits depend on no machine.
+        process = builtin_process(job, trainer=TrainWith(), threads=1)
+        done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
+        if done[0].status is not Status.FINISHED:
+            raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
+
+    fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
+    share = _share(study.trainer, cores=cores, jobs=min(jobs, len(wanted)))
+    if study.trainer.is_builtin:
+        cost = plan.model.flops_per_token
+        processes = {
+            name: builtin_process(
+                job, trainer=study.trainer, threads=threads_for(pass_flops=cost * job.pass_tokens, share=share)
+            )
+            for name, job in _jobs(plan, corpus, fork_point, wanted).items()
+        }
+    else:
+        processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
+    if executor is not None:
+        from trajsoup.study.train.tasks import run_branches
+
+        outcomes = run_branches(
+            processes,
+            environment=environment,
+            executor=executor,
+            report=lambda progress: report(Stage.BRANCHES, progress),
+        )
+    else:
+        _require_one_node(study)
+        outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
+    return TrainedStudy(plan=plan, fork_point=fork_point, outcomes=outcomes)
+
+
+def _plan(study: Study, corpus: Corpus | None) -> Plan:
+    if corpus is None:
+        return plan_study(study)
+    return plan_study(
+        study,
+        train_tokens=len(corpus.train.tokens),
+        validation_tokens=len(corpus.validation.tokens),
+        vocab_size=corpus.vocab_size,
+    )
+
+
+def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
+    for name in branches or ():
+        if name not in study.recipes:
+            raise TrainError(f"there is no branch {name!r} in {study.path}: it has {', '.join(study.recipes)}")
+    return [name for name in study.recipes if branches is None or name in branches]
+
+
+def _require_trackers(study: Study) -> None:
+    """Refuse a tracker that is not installed: accelerate would leave it out without a word."""
+    for name in study.report_to:
+        if importlib.util.find_spec(name) is None:
+            raise TrainError(f"report_to names {name}, which is not installed: pip install {name}, or leave it out")
+
+
+def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[str]) -> dict[str, BranchJob]:
+    from trajsoup.lm.job import BranchJob, Precision, Sharding, fork_point_digest, token_file
+
+    study = plan.study
+    if corpus is None:
+        raise TrainError(f"{study.path}: the builtin trainer needs a corpus: add `corpus`")
+    digest = fork_point_digest(fork_point)
+    tokens = token_file(
+        corpus.train.tokens, digest=corpus.train.digest, spare=study.output / "branches" / "train.tokens"
+    )
+    return {
+        name: BranchJob(
+            branch=name,
+            folder=(study.output / "branches" / name).absolute(),
+            fork_point=fork_point.absolute(),
+            fork_point_digest=digest,
+            tokens=tokens,
+            recipe=study.recipes[name],
+            horizon=plan.positions.horizon,
+            checkpoint_every=plan.positions.checkpoint_every,
+            sequence_length=plan.sequence_length,
+            micro_batch=study.trainer.micro_batch,
+            precision=Precision(study.trainer.precision),
+            sharding=Sharding(study.trainer.sharding),
+            dtype=plan.dtype,
+            tokenizer=corpus.tokenizer.absolute(),
+            report_to=study.report_to,
+        )
+        for name in wanted
+    }
+
+
+def _share(trainer: TrainWith, *, cores: int, jobs: int) -> int:
+    """Threads that each process may have: its share of what is declared, or else of this machine."""
+    if trainer.cpus is not None:
+        return max(int(trainer.cpus) // trainer.processes, 1)
+    return max(cores // max(jobs, 1) // trainer.processes, 1)
+
+
+def _require_one_node(study: Study) -> None:
+    trainer = study.trainer
+    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+        raise TrainError(
+            f"{study.path}: a branch takes {trainer.nodes} nodes, and this machine is one: use --engine ray, or a launcher "
+            "that reaches them, such as `srun torchrun ...`"
+        )
+
+
+def _isa_environment(cache: Path) -> dict[str, str]:
+    from trajsoup.lm.cpu_isa import isa_environment
+
+    return isa_environment(cache=cache)
+
+
+def _run(
+    processes: Mapping[str, BranchProcess],
+    *,
+    jobs: int,
+    environment: Mapping[str, str],
+    stage: Stage,
+    report: OnProgress,
+) -> tuple[Outcome, ...]:
+    """Run the processes, at most `jobs` together, in order. An interrupt stops them all; what they saved stays."""
+    waiting = [p for p in processes.values() if p.finished is None]
+    running: list[tuple[BranchProcess, subprocess.Popen[bytes], LifeSigns]] = []
+    outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
+    with contextlib.ExitStack() as stack:
+        locks = {process.branch: stack.enter_context(only_one(process)) for process in waiting}
+        try:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    process = waiting.pop(0)
+                    handle = start_branch(process, environment, lock=locks[process.branch])
+                    running.append((process, handle, LifeSigns(process)))
+                report(stage, [progress_of(p, running=any(p is r[0] for r in running)) for p in processes.values()])
+                for one in list(running):
+                    process, handle, signs = one
+                    if signs.stalled():
+                        end_branch(handle)
+                    if handle.poll() is not None:
+                        running.remove(one)
+                        outcomes[process.branch] = signs.outcome(code=handle.returncode)
+                time.sleep(POLL_SECONDS)
+            report(stage, [progress_of(p, running=False) for p in processes.values()])
+        finally:
+            stop_branches([handle for _, handle, _ in running])
+    return tuple(outcomes[name] for name in processes)
+
+
+def start_branch(
+    process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None, member: Member | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a branch, or one node's part of it, in a session of its own, its output in its log.
+
+    It holds the open file `lock` as long as it lives.
+    """
+    member = member or Member()
+    process.folder.mkdir(parents=True, exist_ok=True)
+    if member.rank == 0:
+        (process.folder / "outcome.json").unlink(missing_ok=True)
+    full = {
+        # threads that wait asleep: those that spin make a busy machine several times slower
+        "OMP_WAIT_POLICY": "passive",
+        **os.environ,
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRAJSOUP_PARENT": str(os.getpid()),
+        # ours only for ours: a command of somebody else's environment must not find our packages
+        **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
+        **environment,
+        **({} if process.single else _meeting(member)),
+        "OMP_NUM_THREADS": str(process.threads),
+        "MKL_NUM_THREADS": str(process.threads),
+        **dict(process.environment),
+    }
+    if shutil.which(process.words[0], path=full.get("PATH")) is None:
+        raise TrainError(
+            f"branch {process.branch!r}: cannot start {process.words[0]!r}: there is no such program: check the command"
+        )
+    words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
+    with process.log.open("ab") as log:
+        # a session of its own, so that an interrupt reaches it from here alone, together with its children
+        return subprocess.Popen(
+            words,
+            env=full,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+
+
+def _meeting(member: Member) -> dict[str, str]:
+    """Where the processes of a branch meet, under the names that torchrun and other launchers read."""
+    port = member.port
+    if port is None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+    values = {"NNODES": member.nodes, "NODE_RANK": member.rank, "MASTER_ADDR": member.address, "MASTER_PORT": port}
+    found = {f"{prefix}{name}": str(value) for name, value in values.items() for prefix in ("", "PET_")}
+    return found | ({"GLOO_SOCKET_IFNAME": "lo"} if member.address == "127.0.0.1" else {})
+
+
+def end_branch(handle: subprocess.Popen[bytes]) -> None:
+    """End a process that hangs, and its children: it would not hear a request."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(handle.pid, signal.SIGKILL)
+    handle.wait()
+
+
+def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask them to stop, and insist after a while. What they started and left behind ends too."""
+    for handle in handles:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(handle.pid, signal.SIGTERM)
+    for handle in handles:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            handle.wait(PATIENCE_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(handle.pid, signal.SIGKILL)
+        handle.wait()
+
+
+@contextlib.contextmanager
+def only_one(process: BranchProcess) -> Iterator[int]:
+    """Hold the branch, so that two trainings never write into one folder. Yields what the branch's process inherits."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(holding(process.lock, patience_seconds=LOCK_SECONDS))
+        except HeldError as error:
+            raise TrainError(
+                f"branch {process.branch!r} is being trained by {error}: wait for it, or stop it first"
+            ) from error
+        yield lock

@@ -1,0 +1,143 @@
+"""Turn a planned branch into a process: the builtin trainer with its job file, or the study's own command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajsoup.engine.executor import Needs
+from trajsoup.errors import TrainError
+from trajsoup.store.publish import write_atomic
+from trajsoup.study.file.trainer import TrainWith
+from trajsoup.study.train.outcomes import Outcome, finished_outcome
+from trajsoup.study.train.plan import Plan
+
+if TYPE_CHECKING:
+    from trajsoup.lm.job import BranchJob
+
+COMMAND_RECORD = "command.json"
+MODULE = "trajsoup.lm.branch_process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchProcess:
+    """What to start for one branch, where it writes, and how far it has to go."""
+
+    branch: str
+    words: tuple[str, ...]
+    folder: Path
+    horizon: int  # tokens
+    checkpoint_every: int  # tokens
+    step_tokens: int
+    builtin: bool
+    threads: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
+    needs: Needs = field(default_factory=Needs)
+    stalled_after: float | None = None  # seconds without a sign of life
+    finished: Outcome | None = None  # set where nothing is left to do
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one process of our own, which ends with its starter."""
+        return self.builtin and self.words[0] == sys.executable and self.words[2] == MODULE
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever trains the branch."""
+        return self.folder / ".lock"
+
+    @property
+    def log(self) -> Path:
+        """What the process prints."""
+        return self.folder / "train.log"
+
+
+def builtin_process(job: BranchJob, *, trainer: TrainWith, threads: int) -> BranchProcess:
+    """The builtin trainer on one job. Writes branch.json; refuses to resume another recipe."""
+    job = replace(job, threads=threads).write()
+    start = shlex.split(trainer.launcher) if trainer.launcher else [sys.executable]
+    if trainer.launcher is None and (trainer.processes > 1 or trainer.nodes > 1):
+        start += ["-m", "torch.distributed.run", f"--nproc-per-node={trainer.processes}"]
+    return BranchProcess(
+        branch=job.branch,
+        words=(*start, "-m", MODULE, str(job.folder / "branch.json")),
+        folder=job.folder,
+        horizon=job.horizon,
+        checkpoint_every=job.checkpoint_every,
+        step_tokens=job.step_tokens,
+        builtin=True,
+        threads=job.threads or threads,
+        needs=trainer.needs,
+        stalled_after=trainer.stalled_after,
+        finished=finished_outcome(job.branch, job.folder, horizon=job.horizon),
+    )
+
+
+def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) -> BranchProcess:
+    """The study's command for one branch. The rendered recipe is recorded, and a resume with another is refused."""
+    from trajsoup.lm.command_trainer import command_fields, render
+
+    trainer, recipe = plan.study.trainer, plan.study.recipes[branch]
+    assert trainer.command is not None
+    folder = (plan.study.output / "branches" / branch).absolute()
+    latest = _latest_checkpoint(folder)
+    fields = command_fields(
+        recipe,
+        branch=branch,
+        output_dir=folder,
+        fork_point=fork_point.absolute(),
+        positions=plan.positions,
+        sequence_length=plan.sequence_length,
+        latest_checkpoint=latest,
+    )
+    words = render(trainer.command, fields, where="trainer.command")
+    if latest is not None and trainer.resume_command is not None:
+        words = render(trainer.resume_command, fields, where="trainer.resume_command")
+    fields.pop("latest_checkpoint")
+    _require_same(folder / COMMAND_RECORD, {"command": trainer.command, **fields}, branch, resuming=latest is not None)
+    return BranchProcess(
+        branch=branch,
+        words=tuple(words),
+        folder=folder,
+        horizon=plan.positions.horizon,
+        checkpoint_every=plan.positions.checkpoint_every,
+        step_tokens=recipe.global_batch * plan.sequence_length,
+        builtin=False,
+        threads=threads,
+        environment=trainer.environment,
+        needs=trainer.needs,
+        stalled_after=trainer.stalled_after,
+        finished=finished_outcome(branch, folder, horizon=plan.positions.horizon),
+    )
+
+
+def _require_same(record: Path, fields: dict[str, str], branch: str, *, resuming: bool) -> None:
+    if record.is_file() and resuming:
+        before: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        changed = [
+            f"{k}: {before.get(k)} -> {fields.get(k)}"
+            for k in sorted(before | fields)
+            if before.get(k) != fields.get(k)
+        ]
+        if changed:
+            raise TrainError(
+                f"branch {branch!r} was trained with another command or recipe ({'; '.join(changed)}): undo the change, give "
+                f"the branch a new name, or move {record.parent} away"
+            )
+    write_atomic(record, json.dumps(fields, indent=1) + "\n")
+
+
+def _latest_checkpoint(folder: Path) -> Path | None:
+    from trajsoup.errors import ScanError
+    from trajsoup.store.runs import scan_run
+
+    if not folder.is_dir():
+        return None
+    try:
+        return Path(str(scan_run(folder).checkpoints[-1].path))
+    except ScanError:
+        return None

@@ -1,0 +1,102 @@
+"""Make the fork point theta_0: a fresh embedded model, pretrained once, cached by everything that shapes it.
+
+config + seed -> fresh weights -> a branch job on the pretraining documents -> its last checkpoint -> cache
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajsoup.errors import StudyError
+from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
+from trajsoup.store.lock import holding
+from trajsoup.study.file.pretrain import Pretrain
+from trajsoup.study.file.study import Study
+
+if TYPE_CHECKING:
+    from trajsoup.lm.corpus import Corpus
+
+PIECES = 5  # states saved on the way, so that a killed pretraining goes on
+
+
+def ensure_fork_point(
+    study: Study,
+    corpus: Corpus | None,
+    *,
+    sequence_length: int,
+    cache: Path,
+    run: Callable[[BranchJob], None],
+) -> Path:
+    """Return the fork point's folder, pretraining it with `run` unless the cache has it."""
+    if study.fork_point is not None:
+        return study.fork_point
+    if study.pretrain is None or corpus is None:
+        raise StudyError(f"{study.path}: a fork point cannot be pretrained without a corpus: name a fork_point")
+    from trajsoup.lm.models import Embedded, embedded_config, new_model
+    from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer
+
+    pretrain = study.pretrain
+    config = embedded_config(
+        Embedded(pretrain.family),
+        vocab_size=corpus.vocab_size,
+        end_of_text=end_of_text_id(load_tokenizer(corpus.tokenizer), corpus.tokenizer),
+        sequence_length=sequence_length,
+        changes=dict(pretrain.changes),
+    )
+    shape = {
+        "config": config.to_json_string(),
+        "seed": pretrain.seed,
+        "recipe": pretrain.recipe.effective(),
+        "corpus": corpus.pretrain.digest,
+        "tokens": _every(pretrain, sequence_length) * PIECES,
+        "sequence_length": sequence_length,
+    }
+    key = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:20]
+    out = cache / f"fork-point-{key}"
+    if out.is_dir():
+        return out
+    with holding(cache / f".pretraining-{key}.lock", patience_seconds=math.inf):  # another study may need the same one
+        if not out.is_dir():
+            fresh = functools.partial(new_model, config, seed=pretrain.seed)
+            job = _job(study, pretrain, corpus, fresh=fresh, work=cache / f"pretraining-{key}", length=sequence_length)
+            run(job)
+            (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").rename(out)
+            shutil.rmtree(job.folder, ignore_errors=True)
+    return out
+
+
+def _job(
+    study: Study, pretrain: Pretrain, corpus: Corpus, *, fresh: Callable[[], Any], work: Path, length: int
+) -> BranchJob:
+    """The job that pretrains in `work`, from fresh weights that are made once."""
+    if not (work / "fresh").is_dir():
+        work.mkdir(parents=True, exist_ok=True)
+        fresh().save_pretrained(work / ".fresh")
+        (work / ".fresh").rename(work / "fresh")
+    every = _every(pretrain, length)
+    return BranchJob(
+        branch="fork point",
+        folder=work,
+        fork_point=work / "fresh",
+        fork_point_digest=fork_point_digest(work / "fresh"),
+        tokens=token_file(corpus.pretrain.tokens, digest=corpus.pretrain.digest, spare=work / "pretrain.tokens"),
+        recipe=pretrain.recipe,
+        horizon=every * PIECES,
+        checkpoint_every=every,
+        sequence_length=length,
+        micro_batch=study.trainer.micro_batch,
+        tokenizer=corpus.tokenizer,
+    )
+
+
+def _every(pretrain: Pretrain, length: int) -> int:
+    """Tokens between two states: whole steps, about a fifth of all."""
+    step_tokens = pretrain.recipe.global_batch * length
+    return max(round(pretrain.tokens / step_tokens / PIECES), 1) * step_tokens

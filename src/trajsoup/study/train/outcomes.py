@@ -1,0 +1,181 @@
+"""How far a branch is, and how it ended: read from what its process leaves in the branch's folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajsoup.errors import ScanError
+from trajsoup.store.publish import write_atomic
+from trajsoup.store.runs import scan_run
+
+if TYPE_CHECKING:
+    from trajsoup.study.train.commands import BranchProcess
+
+OUTCOME = "outcome.json"
+METRICS = "metrics.jsonl"
+TAIL_BYTES = 4096
+
+
+class Status(StrEnum):
+    """Where a branch stands at the end."""
+
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one branch ended."""
+
+    branch: str
+    status: Status
+    tokens: int
+    message: str | None = None  # why, and what to do, where it did not finish
+    seconds: float | None = None  # of training in the last sitting; None where the trainer does not say
+    saving_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One line of the live display."""
+
+    branch: str
+    running: bool
+    tokens: int
+    horizon: int
+    train_loss: float | None
+    tokens_per_second: float | None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the present speed."""
+        return (self.horizon - self.tokens) / self.tokens_per_second if self.tokens_per_second else None
+
+
+def progress_of(process: BranchProcess, *, running: bool) -> Progress:
+    """Read how far a branch is from the last line of its metrics."""
+    row = _last_row(process.folder / METRICS)
+    tokens = row.get("tokens")
+    if tokens is None and isinstance(row.get("step"), int):
+        tokens = row["step"] * process.step_tokens
+    return Progress(
+        branch=process.branch,
+        running=running,
+        tokens=int(tokens or 0),
+        horizon=process.horizon,
+        train_loss=row.get("train_loss", row.get("loss")),
+        tokens_per_second=row.get("tokens_per_second"),
+    )
+
+
+def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
+    """Say how a process ended. A command's checkpoints are found by the scan that finds those of foreign runs."""
+    if process.builtin:
+        record = _read(process.folder / OUTCOME)
+        if record.get("status") == Status.FINISHED and code == 0:
+            return finished_outcome(process.branch, process.folder, horizon=process.horizon) or _failed(process, code)
+        if record:
+            status = Status(record["status"])
+            return Outcome(
+                branch=process.branch, status=status, tokens=_reached(process), message=record.get("message")
+            )
+        return _failed(process, code)
+    if code != 0:
+        return _failed(process, code)
+    try:
+        last = scan_run(process.folder, tokens_per_step=process.step_tokens).checkpoints[-1]
+    except ScanError as error:
+        return Outcome(
+            branch=process.branch,
+            status=Status.FAILED,
+            tokens=0,
+            message=f"the command ended well, but its checkpoints cannot be found: {error}",
+        )
+    tokens = last.tokens or 0
+    # a script may count its last batches otherwise (a short one at the end of an epoch): nearly there is there
+    if tokens <= process.horizon - process.checkpoint_every / 2:
+        return Outcome(
+            branch=process.branch,
+            status=Status.FAILED,
+            tokens=tokens,
+            message=f"the command ended at {tokens:,} of {process.horizon:,} tokens: check its number of steps",
+        )
+    record = {"status": "finished", "tokens": tokens, "horizon": process.horizon}
+    write_atomic(process.folder / OUTCOME, json.dumps(record, indent=1) + "\n")
+    return Outcome(branch=process.branch, status=Status.FINISHED, tokens=tokens)
+
+
+def finished_outcome(branch: str, folder: Path, *, horizon: int) -> Outcome | None:
+    """The recorded end of a branch that has reached its horizon, or None."""
+    record = _read(folder / OUTCOME)
+    if record.get("status") != Status.FINISHED or int(record.get("horizon", 0)) < horizon:
+        return None
+    return Outcome(
+        branch=branch,
+        status=Status.FINISHED,
+        tokens=int(record["tokens"]),
+        seconds=record.get("seconds"),
+        saving_seconds=record.get("saving_seconds"),
+    )
+
+
+def recorded(folder: Path) -> bool:
+    """Whether the builtin trainer has written down how the branch ended."""
+    return bool(_read(folder / OUTCOME))
+
+
+def _failed(process: BranchProcess, code: int) -> Outcome:
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    tail = _tail(process.log)
+    return Outcome(
+        branch=process.branch,
+        status=Status.FAILED,
+        tokens=_reached(process),
+        message=f"the process {how}{f' ({tail})' if tail else ''}: see {process.log}, then run the same command to resume",
+    )
+
+
+def _reached(process: BranchProcess) -> int:
+    return progress_of(process, running=False).tokens
+
+
+def _tail(log: Path) -> str | None:
+    """The last line that says something."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), None)
+
+
+def _last_row(path: Path) -> dict[str, Any]:
+    """The newest whole line of metrics.jsonl, without reading all of it."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # being written
+        if isinstance(row, dict):
+            return row
+    return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}

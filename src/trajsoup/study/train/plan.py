@@ -1,0 +1,213 @@
+"""What a study will do and cost, before anything is trained: data, not print (sec:setup, eq:flops-proxy).
+
+Study (+ sizes of its corpus) -> positions, perturbations, tokens, FLOPs, bytes, validation passes -> Plan
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trajsoup.core.budget import Budget, BudgetCost, Setting, cost_of
+from trajsoup.core.flops import ModelCost, model_cost
+from trajsoup.core.positions import Positions, shared_positions
+from trajsoup.core.quantity import format_tokens
+from trajsoup.core.recipe import Optimizer, Recipe, perturbations
+from trajsoup.core.retention import PeakDisk, peak_disk
+from trajsoup.errors import OutputError, RecipeError, StudyError
+from trajsoup.study.file.study import Study
+from trajsoup.study.train.data import fork_config
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+EMBEDDED_LENGTH = 128  # tokens of a sequence when the study makes its own tiny fork point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBranch:
+    """One row of tab:branch-mapping."""
+
+    name: str
+    recipe: Recipe
+    changed: Mapping[str, tuple[str, str]]  # field -> (baseline, branch)
+    steps: int
+    step_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a study will do and cost."""
+
+    study: Study
+    branches: tuple[PlannedBranch, ...]
+    positions: Positions
+    sequence_length: int
+    dtype: str  # of checkpoints
+    budget: Budget
+    model: ModelCost
+    cost: BudgetCost
+    epochs: float | None  # times the training set is read; None where its size is unknown
+    free_bytes: int  # where the study writes
+    notes: tuple[str, ...]
+    peak: PeakDisk | None = None  # checkpoints, where the study has a retention policy
+
+
+def plan_study(
+    study: Study,
+    *,
+    train_tokens: int | None = None,
+    validation_tokens: int | None = None,
+    vocab_size: int | None = None,
+) -> Plan:
+    """Plan a study. The token counts are of its corpus; None leaves out what depends on them."""
+    config = model_config(study, vocab_size=vocab_size)
+    length = _sequence_length(study, config)
+    steps = {name: recipe.global_batch * length for name, recipe in study.recipes.items()}
+    positions = shared_positions(horizon=study.horizon, checkpoint_every=study.checkpoint_every, step_tokens=steps)
+    _require_micro_batch(study)
+    dtype = checkpoint_dtype(config) if study.pretrain is None else "float32"
+    model = model_cost(config, sequence_length=length)
+    # every branch is trained to the horizon; the Limited setting is read off the same branches at T / N
+    budget = Budget(setting=Setting.EXTENDED, n_branches=len(study.recipes), horizon=positions.horizon)
+    cost = cost_of(
+        budget,
+        checkpoints_per_branch=positions.count,
+        flops_per_token=model.flops_per_token,
+        model_bytes=model.total_params * ITEM_BYTES[dtype],
+        state_bytes=max(_state_bytes(model, config, r) for r in study.recipes.values()),
+        validation_tokens=validation_tokens,
+    )
+    epochs = None if train_tokens is None else positions.horizon / max(train_tokens // length * length, 1)
+    notes = _notes(study, positions, epochs)
+    _require_enough_data(study, length, train_tokens, epochs)
+    return Plan(
+        study=study,
+        branches=tuple(
+            PlannedBranch(
+                name=name,
+                recipe=recipe,
+                changed=perturbations(recipe, baseline=study.baseline),
+                steps=positions.horizon // steps[name],
+                step_tokens=steps[name],
+            )
+            for name, recipe in study.recipes.items()
+        ),
+        positions=positions,
+        sequence_length=length,
+        dtype=dtype,
+        budget=budget,
+        model=model,
+        cost=cost,
+        epochs=epochs,
+        free_bytes=_free_bytes(study.output),
+        notes=notes,
+        peak=None
+        if study.retention is None
+        else peak_disk(
+            branches=len(study.recipes), checkpoints=positions.count, policy=study.retention, seeds=study.seeds
+        ),
+    )
+
+
+def require_room(plan: Plan) -> None:
+    """Refuse a study that cannot be written where it should go."""
+    place = _existing(plan.study.output)
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise OutputError(f"cannot write to {place}: set `output` to a folder you may write to")
+    branches = plan.study.output / "branches"
+    written = sum(p.stat().st_size for p in branches.rglob("*") if p.is_file()) if branches.is_dir() else 0
+    need = plan.cost.disk_bytes - written
+    if need > plan.free_bytes:
+        raise OutputError(
+            f"the study needs {need / 1e9:,.2f} GB for {plan.cost.checkpoints:,} checkpoints and the states to resume, and "
+            f"{place} has {plan.free_bytes / 1e9:,.2f} GB free: save less often, shorten the horizon, drop a branch, or "
+            "set `output` to a larger disk"
+        )
+
+
+def model_config(study: Study, *, vocab_size: int | None = None) -> dict[str, Any]:
+    """The config of the model that will be trained, without loading it."""
+    if study.fork_point is not None:
+        return dict(fork_config(study.fork_point))
+    assert study.pretrain is not None
+    from trajsoup.lm.models import FAMILIES, Embedded
+
+    family = Embedded(study.pretrain.family)
+    size = vocab_size or int((study.corpus or {}).get("vocab_size", 1024))
+    return {"model_type": family.value, **FAMILIES[family], "vocab_size": size, **study.pretrain.changes}
+
+
+def checkpoint_dtype(config: Mapping[str, Any]) -> str:
+    """The dtype of the fork point's weights, by its config."""
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if dtype not in ITEM_BYTES:
+        raise StudyError(f"the fork point has the dtype {dtype!r}: convert it to float32, bfloat16 or float16 first")
+    return dtype
+
+
+def _sequence_length(study: Study, config: Mapping[str, Any]) -> int:
+    if study.sequence_length is not None:
+        return study.sequence_length
+    if study.pretrain is not None:
+        return EMBEDDED_LENGTH
+    longest = config.get("max_position_embeddings")
+    if not isinstance(longest, int):
+        raise StudyError(f"{study.path}: the fork point does not say its longest sequence: set sequence_length")
+    return longest
+
+
+def _require_micro_batch(study: Study) -> None:
+    micro = study.trainer.micro_batch
+    for name, recipe in study.recipes.items():
+        if micro is not None and recipe.global_batch > micro and recipe.global_batch % micro:
+            raise RecipeError(
+                f"branch {name!r}: its global_batch {recipe.global_batch} is not a multiple of micro_batch {micro}: use one "
+                "that divides every branch's batch"
+            )
+
+
+def _require_enough_data(study: Study, length: int, train_tokens: int | None, epochs: float | None) -> None:
+    if train_tokens is None or epochs is None:
+        return
+    if train_tokens < length:
+        raise StudyError(
+            f"the training set has {train_tokens:,} tokens, fewer than one sequence of {length:,}: add documents"
+        )
+    if epochs > study.max_epochs:
+        raise StudyError(
+            f"the training set has {train_tokens:,} tokens and would be read {epochs:,.1f} times by the horizon, more than "
+            f"max_epochs ({study.max_epochs:g}): add documents, shorten the horizon, or raise max_epochs"
+        )
+
+
+def _notes(study: Study, positions: Positions, epochs: float | None) -> tuple[str, ...]:
+    notes: list[str] = []
+    if positions.checkpoint_every != study.checkpoint_every:
+        notes.append(
+            f"checkpoints are {positions.checkpoint_every:,} tokens apart instead of {study.checkpoint_every:,} "
+            f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
+            "batch divides the interval"
+        )
+    if epochs is not None and epochs > 1:
+        notes.append(f"the training set is read {epochs:,.2f} times by the horizon")
+    return tuple(notes)
+
+
+def _state_bytes(model: ModelCost, config: Mapping[str, Any], recipe: Recipe) -> int:
+    """fp32 weights; one momentum for Muon's matrices, two for AdamW's parameters."""
+    if recipe.optimizer is Optimizer.ADAMW:
+        return model.total_params * 12
+    embeddings = int(config["vocab_size"]) * int(config["hidden_size"]) * 2
+    return model.total_params * 8 + min(embeddings, model.total_params) * 4
+
+
+def _existing(path: Path) -> Path:
+    path = path.absolute()
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(_existing(path)).free

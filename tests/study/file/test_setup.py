@@ -1,0 +1,45 @@
+"""What a study is by content."""
+
+import pytest
+
+from tests.study.studies import write_study
+from trajsoup.study.file.setup import load_setup
+
+TEXT = """
+    fork_point: fork
+    corpus: {train: documents.txt, test: held-out}
+    horizon: 2k
+    checkpoint_every: 1k
+    branches: {EXP1: {}, EXP2: {seed: 1}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAJSOUP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "documents.txt").write_text("some words\n")
+    (tmp_path / "held-out").mkdir()
+    (tmp_path / "held-out" / "a.txt").write_text("others\n")
+    return tmp_path
+
+
+def digest(folder, text=TEXT):
+    return load_setup(write_study(folder, text)).digest
+
+
+@pytest.mark.parametrize("name", ["documents.txt", "held-out/a.txt"])
+def test_a_corpus_file_changed_at_the_same_size_is_another_study(folder, name):
+    before = digest(folder)
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.upper())
+    assert digest(folder) != before
+    (folder / name).write_text(text)
+    assert digest(folder) == before
+
+
+def test_how_it_is_scored_does_not_make_it_another_training(folder):
+    assert digest(folder) == digest(folder, TEXT + "    evaluate: {ks: [1]}\n    sweeps: paper\n")
+
+
+def test_another_recipe_is_another_study(folder):
+    assert digest(folder) != digest(folder, TEXT.replace("seed: 1", "seed: 2"))

@@ -1,0 +1,240 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.lm.tiny_models import llama_config, make_model, save_checkpoints
+from trajsoup.core.choosing import choose, with_scores
+from trajsoup.core.pool import Candidate, Pool, ranked
+from trajsoup.core.scores import TestScores, ValidationScores
+from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Row
+from trajsoup.errors import CorpusError, ScoreError
+from trajsoup.lm.corpus import CorpusSpec, load_corpus
+from trajsoup.lm.harness import HarnessSettings
+from trajsoup.lm.live import load_model
+from trajsoup.lm.tasks.mid_training import SUITE
+from trajsoup.lm.validate import document_losses
+from trajsoup.store.checkpoint import open_checkpoint
+from trajsoup.study.score import rows as score
+from trajsoup.study.score.rows import ScoreSettings, diverged, score_pools, score_test, score_validation
+
+SETTINGS = ScoreSettings(suite=SUITE[:2], items_each=10)
+ROWS = [Row(name="first", weights={"c1": 1.0}), Row(name="mean", weights={"c1": 0.5, "c2": 0.5})]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    for i in range(60):
+        (folder / f"{i:02}.txt").write_text(f"document {i} says {i * i} and {i**3}.\n" * (1 + i % 4))
+    return load_corpus(CorpusSpec(train=(folder,), vocab_size=300), cache=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return save_checkpoints(tmp_path / "in", llama_config(300), count=3)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Counts the models that were really run."""
+    found = []
+    original = score._run
+    monkeypatch.setattr(score, "_run", lambda *arguments: found.append(1) or original(*arguments))
+    return found
+
+
+def test_a_row_scores_what_the_loaded_model_scores(tmp_path, corpus, checkpoints):
+    scores = score_validation(ROWS, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    expected = document_losses(load_model(checkpoints["c1"]), corpus.validation)
+    assert scores["first"].losses.nll.tolist() == expected.nll.tolist()
+    assert scores["mean"].losses.loss() != scores["first"].losses.loss()
+    assert [task.name for task in scores["mean"].tasks] == [task.name for task in SUITE[:2]]
+
+
+def test_nothing_is_scored_twice_whatever_its_name(tmp_path, corpus, checkpoints, passes):
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
+    first = score_validation(ROWS, **arguments)
+    again = score_validation([*ROWS, Row(name="the same", weights={"c2": 0.5, "c1": 0.5})], **arguments)
+    assert len(passes) == 2
+    assert again["the same"].losses.loss() == first["mean"].losses.loss()
+
+
+def test_a_killed_run_goes_on_with_the_next_row(tmp_path, corpus, checkpoints, passes, monkeypatch):
+    rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
+
+    def killed(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        score_validation(rows, **arguments, progress=killed)
+    assert len(passes) == 2
+    score_validation(rows, **arguments)
+    assert len(passes) == 3
+    undisturbed = arguments | {"records": tmp_path / "other"}
+    score_validation(rows, **undisturbed)
+    for path in (tmp_path / "other" / "validation").iterdir():
+        assert path.read_bytes() == (tmp_path / "r" / "validation" / path.name).read_bytes()
+
+
+def test_changed_weights_are_scored_anew(tmp_path, corpus, checkpoints, passes):
+    arguments = {"corpus": corpus, "records": tmp_path / "r", "settings": ScoreSettings()}
+    before = score_validation(ROWS[:1], checkpoints=checkpoints, **arguments)
+    make_model(llama_config(300), seed=5).save_pretrained(checkpoints["c1"].folder)
+    changed = {"c1": open_checkpoint(checkpoints["c1"].folder)}
+    after = score_validation(ROWS[:1], checkpoints=changed, **arguments)
+    assert len(passes) == 2
+    assert before["first"].losses.loss() != after["first"].losses.loss()
+
+
+def test_scoring_writes_only_records(tmp_path, corpus, checkpoints):
+    score_validation(ROWS, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    written = [p for p in tmp_path.rglob("*") if p.is_file() and (tmp_path / "in") not in p.parents]
+    assert {p.suffix for p in written} == {".json"}
+
+
+def test_test_scores_have_their_own_type_documents_and_items(tmp_path, corpus, checkpoints):
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
+    validation, test = score_validation(ROWS, **arguments), score_test(ROWS, **arguments)
+    assert {type(s) for s in validation.values()} == {ValidationScores}
+    assert {type(s) for s in test.values()} == {TestScores}
+    assert len(test["mean"].losses.nll) == corpus.test.n_documents
+    assert not np.array_equal(validation["mean"].losses.nll, test["mean"].losses.nll)
+    with pytest.raises(ScoreError, match="validation scores only"):
+        choose(test)
+
+
+def test_a_diverged_checkpoint_scores_nan_and_spoils_no_other(tmp_path, corpus, checkpoints):
+    model = make_model(llama_config(300))
+    with torch.no_grad():
+        model.model.norm.weight[0] = float("nan")
+    model.save_pretrained(tmp_path / "in" / "bad")
+    checkpoints["bad"] = open_checkpoint(tmp_path / "in" / "bad")
+    rows = [Row(name="bad", weights={"bad": 1.0}), *ROWS, Row(name="spoilt", weights={"bad": 0.5, "c1": 0.5})]
+    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    assert diverged(scores) == ("bad", "spoilt")
+    assert math.isnan(scores["bad"].overall_average)
+    assert choose(scores).unusable == ("bad", "spoilt")
+    assert choose(scores, rank_by=Signal.ACCURACY).name in ("first", "mean")
+
+
+def with_nan(checkpoints, folder, *, names):
+    for seed, name in enumerate(names):
+        model = make_model(llama_config(300), seed=seed)
+        with torch.no_grad():
+            model.model.norm.weight[0] = float("nan")
+        model.save_pretrained(folder / name)
+        checkpoints[name] = open_checkpoint(folder / name)
+
+
+def test_each_diverged_checkpoint_costs_one_more_read_and_not_one_for_every_row(
+    tmp_path, corpus, checkpoints, monkeypatch
+):
+    with_nan(checkpoints, tmp_path / "in", names=("bad", "worse"))
+    rows = [Row(name=f"{key}{i}", weights={key: 1 - i / 10, "c1": i / 10} if i else {key: 1.0})
+            for i in range(3) for key in ("c2", "bad", "c3", "worse")]  # fmt: skip
+    reads = []
+    original = score.stream_rows
+    monkeypatch.setattr(score, "stream_rows", lambda *given, **more: reads.append(1) or original(*given, **more))
+    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
+    assert len(reads) == 3
+    assert set(diverged(scores)) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}
+
+
+def test_a_diverged_checkpoint_is_ranked_last_and_null_in_its_record(tmp_path, corpus, checkpoints):
+    with_nan(checkpoints, tmp_path / "in", names=("bad",))
+    rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
+    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    assert choose(scores).name != "bad"
+    candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i) for i, key in enumerate(checkpoints))
+    (pool,) = with_scores([Pool(branch="EXP1", candidates=candidates)], scores)
+    assert [c.key for c in ranked(pool.candidates, rank_by=Signal.LOSS)].count("bad") == 0
+    records = [json.loads(p.read_text()) for p in (tmp_path / "r" / "validation").glob("[0-9a-f]*.json")]
+    (spoilt,) = [record for record in records if record.get("name") == "bad"]
+    assert spoilt["loss_per_token"] is None
+    assert spoilt["overall_average"] is None
+    assert {task["accuracy"] for task in spoilt["tasks"]} == {None}
+    again = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    assert math.isnan(again["bad"].losses.loss())
+
+
+def test_a_task_that_wants_the_network_is_refused_before_any_checkpoint_is_read(tmp_path, corpus):
+    pytest.importorskip("lm_eval")
+    task = Path(write_lm_eval_task(tmp_path))
+    task.write_text(task.read_text().replace(f"{tmp_path}/sums.jsonl", "https://example.org/sums.jsonl"))
+    settings = ScoreSettings(choose_with=HarnessSettings(tasks=(str(task),)))
+    with pytest.raises(ScoreError, match=r"1 lm-eval tasks want the network for their data: sums \(json\)"):
+        score_validation(ROWS, checkpoints={}, corpus=corpus, records=tmp_path / "r", settings=settings)
+    assert not (tmp_path / "r").exists()
+
+
+def pools_of(*losses):
+    candidates = [
+        Candidate(key=f"c{i + 1}", branch="EXP1", tokens=100 * (i + 1), val_loss=loss) for i, loss in enumerate(losses)
+    ]
+    return [Pool(branch="EXP1", candidates=tuple(candidates))]
+
+
+def test_missing_metrics_of_a_foreign_run_are_named_with_what_to_do(tmp_path, checkpoints):
+    with pytest.raises(
+        ScoreError, match=r"2 of 3 checkpoints have no validation loss \(EXP1@200, EXP1@300\).*metrics\.csv"
+    ):
+        score_pools(pools_of(2.0, None, None), checkpoints=checkpoints, corpus=None, records=tmp_path / "r")
+
+
+def test_missing_metrics_are_filled_by_scoring_all_so_that_they_compare(tmp_path, corpus, checkpoints):
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
+    (pool,) = score_pools(pools_of(0.001, None, None), **arguments)
+    assert pool.candidates[0].val_loss > 1
+    assert len(ranked(pool.candidates, rank_by=Signal.LOSS)) == 3
+
+
+def test_a_complete_run_keeps_its_own_metrics(tmp_path, checkpoints):
+    pools = pools_of(3.0, 2.0, 1.0)
+    assert score_pools(pools, checkpoints=checkpoints, corpus=None, records=tmp_path / "r") == tuple(pools)
+
+
+def test_a_model_with_another_tokenizer_is_refused(tmp_path, corpus, checkpoints):
+    other = load_corpus(CorpusSpec(limit_bytes=300_000, task_share=0.0, vocab_size=300), cache=tmp_path / "cache")
+    (checkpoints["c1"].folder / "tokenizer.json").write_bytes((other.tokenizer / "tokenizer.json").read_bytes())
+    with pytest.raises(CorpusError, match="disagree: token"):
+        score_validation(ROWS[:1], checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
+
+
+def test_rows_must_be_told_apart_and_name_checkpoints_that_exist(tmp_path, corpus, checkpoints):
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
+    with pytest.raises(ScoreError, match="same name"):
+        score_validation([ROWS[0], ROWS[0]], **arguments)
+    with pytest.raises(ScoreError, match="'c9', which is not among"):
+        score_validation([Row(name="x", weights={"c9": 1.0})], **arguments)
+
+
+def write_lm_eval_task(folder):
+    """Three questions as an lm-eval task in a YAML file."""
+    (folder / "sums.jsonl").write_text("".join(json.dumps({"q": f"{i}+1=", "gold": i % 2}) + "\n" for i in range(3)))
+    (folder / "sums.yaml").write_text(
+        "task: sums\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n"
+        f"dataset_kwargs: {{data_files: {{test: {folder}/sums.jsonl}}}}\n"
+        'doc_to_text: "{{q}}"\ndoc_to_choice: ["1", "2"]\ndoc_to_target: "{{gold}}"\ntarget_delimiter: ""\n'
+        "metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]\n"
+    )
+    return str(folder / "sums.yaml")
+
+
+def test_lm_eval_tasks_are_scored_with_the_rows_and_never_both_choose_and_report(tmp_path, corpus, checkpoints, passes):
+    pytest.importorskip("lm_eval")
+    harness = HarnessSettings(tasks=(write_lm_eval_task(tmp_path),), model_arguments={"batch_size": 2})
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
+    scores = score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    assert [len(task.correct) for task in scores["mean"].tasks] == [3]
+    score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    assert len(passes) == 2
+    assert score_test(ROWS[:1], **arguments, settings=ScoreSettings(choose_with=harness))["first"].tasks == ()
+    with pytest.raises(ScoreError, match=r"both for choosing and for the report"):
+        score_test(ROWS, **arguments, settings=ScoreSettings(choose_with=harness, report_with=harness))

@@ -1,0 +1,124 @@
+"""Every model of the main table goes through the same fine-tuning; the test models are made by hand, not trained."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from tests.lm.tiny_models import llama_config, make_model
+from tests.study.studies import byte_corpus, write_study
+from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.lm import live
+from trajsoup.lm.tasks.training import task_documents
+from trajsoup.lm.tokenizer import train_tokenizer
+from trajsoup.study.file.setup import load_setup
+from trajsoup.study.records.results import (
+    ChosenOn,
+    RowRecord,
+    RowsRecord,
+    TrainedBranch,
+    TrainedCheckpoint,
+    TrainRecord,
+)
+from trajsoup.study.stages.fine_tuning import fine_tuning_stage
+from trajsoup.study.tables import fine_tuning_table
+from trajsoup.study.workbench import Workbench
+
+VOCAB = 400
+TEXT = """
+    fork_point: fork
+    horizon: 2k
+    checkpoint_every: 1k
+    branches: {EXP1: {}, EXP2: {seed: 1}}
+    evaluate: {resamples: 100}
+    sft: {items: 36, test_items: 4, batch: 12, epochs: 3, peak_lr: 1e-2, seeds: 2}
+"""
+A, B = "branches/EXP1/checkpoint-1", "branches/EXP2/checkpoint-1"
+ROWS = {
+    "raw-final": {A: 1.0},
+    "single/EXP1": {A: 1.0},
+    "single-merge": {A: 1.0},
+    "trajectory-soup/limited": {A: 0.5, B: 0.5},
+}
+
+
+def row(name, weights):
+    chosen_on = ChosenOn(split=Split.VALIDATION, signal=Signal.LOSS, free=(), among=1, score=None)
+    return RowRecord(
+        name=name, label=name, strategy="", setting=None, select="top-k", coefficients="equal", k=1, horizon=1,
+        budget_tokens=1, branches=("EXP1",), weights=weights, chosen_on=chosen_on,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sft")
+    setup = load_setup(write_study(folder, TEXT))
+    tokenizer = folder / "bpe"
+    train_tokenizer((d.text for d in task_documents(Split.TRAIN, characters=30_000)), tokenizer, vocab_size=VOCAB)
+    model = make_model(llama_config(VOCAB, hidden_size=32, intermediate_size=64))
+    generator = torch.Generator().manual_seed(1)
+    for key in (A, B):
+        model.save_pretrained(folder / key)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.01 * torch.randn(parameter.shape, generator=generator)
+    corpus = dataclasses.replace(byte_corpus(folder), tokenizer=tokenizer, vocab_size=VOCAB)
+    bench = Workbench(setup, cache=folder / "cache", progress=lambda what, done, total: None, corpus=corpus)
+    trained = [
+        TrainedBranch(
+            branch=key.split("/")[1], status="finished", tokens=1, message=None, metrics=None,
+            checkpoints=(TrainedCheckpoint(key=key, tokens=1, sha256=key),),
+        )
+        for key in (A, B)
+    ]  # fmt: skip
+    bench.records.write("train", TrainRecord(inputs={}, fork_point=None, branches=tuple(trained)))
+    rows = tuple(row(name, weights) for name, weights in ROWS.items())
+    bench.records.write("rows", RowsRecord(inputs={}, rows=rows))
+    assert fine_tuning_stage(bench)
+    return bench
+
+
+def test_every_merged_model_is_tuned_with_every_seed_and_scored_on_six_scenarios(bench):
+    found = {tuned.row: tuned for tuned in bench.records.require("sft").rows}
+    assert set(found) == set(ROWS) - {"raw-final"}
+    for tuned in found.values():
+        assert tuned.split is Split.TEST
+        assert len(tuned.categories) == 6
+        assert set(tuned.by_seed) == {"0", "1"}
+        assert tuned.overall_average.value == pytest.approx(sum(tuned.by_seed.values()) / 2)
+        assert tuned.deviation is not None
+
+
+def test_fine_tuning_lowers_the_loss_of_answers_it_has_not_seen(bench):
+    for tuned in bench.records.require("sft").rows:
+        assert tuned.loss.value < tuned.loss_before - 0.5
+        assert tuned.loss.low <= tuned.loss.value <= tuned.loss.high
+
+
+def test_the_same_model_under_two_names_ends_the_same(bench):
+    found = {tuned.row: tuned for tuned in bench.records.require("sft").rows}
+    assert dataclasses.replace(found["single/EXP1"], row="") == dataclasses.replace(found["single-merge"], row="")
+    assert found["single-merge"].loss.value != found["trajectory-soup/limited"].loss.value
+
+
+def test_soup_and_single_merge_are_compared_in_loss_and_tasks(bench):
+    compared = bench.records.require("sft").comparisons
+    assert {(c.name, c.signal) for c in compared} == {("soup-limited", s) for s in Signal}
+
+
+def test_what_is_scored_is_never_tuned_again(bench, monkeypatch):
+    path = bench.records.path("sft")
+    before = path.read_bytes()
+    assert not fine_tuning_stage(bench)
+    path.unlink()
+    monkeypatch.setattr(live, "load_model", lambda *args, **kwargs: pytest.fail("the model was loaded again"))
+    assert fine_tuning_stage(bench)
+    assert path.read_bytes() == before
+
+
+def test_the_table_shows_scenarios_seeds_and_the_answer_loss(bench):
+    table = fine_tuning_table(bench.records)
+    assert table.columns[-4:] == ("average", "deviation over seeds", "before SFT", "answer loss")
+    assert any("prompts have no loss" in note for note in table.notes)
