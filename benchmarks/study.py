@@ -118,10 +118,10 @@ def _time_work(heavy: dict[str, float]) -> None:
     import trajsoup.lm.live as live
     import trajsoup.study.score.rows as score
     import trajsoup.study.stages.answer as answer
-    import trajsoup.study.stages.comparisons as reporting
+    import trajsoup.study.stages.estimates as estimates
     import trajsoup.study.stages.fine_tuning as fine_tuning
-    import trajsoup.study.stages.first as stages
     import trajsoup.study.stages.frontier as frontier
+    import trajsoup.study.stages.train as stages
 
     def timed(name: str, module: Any, function: str) -> None:
         inner: Callable[..., Any] = getattr(module, function)
@@ -142,9 +142,9 @@ def _time_work(heavy: dict[str, float]) -> None:
     timed("fine-tuning", fine_tuning, "_run")
     timed("geometry", gram, "gram")
     timed("merging", answer, "make_soup")
-    timed("bootstrap", reporting, "paired_bootstrap")
-    timed("bootstrap", reporting, "compare_losses")
-    timed("bootstrap", reporting, "compare_tasks")
+    timed("bootstrap", estimates, "paired_bootstrap")
+    timed("bootstrap", estimates, "compare_losses")
+    timed("bootstrap", estimates, "compare_tasks")
     timed("bootstrap", frontier, "bootstrap_band")
 
 

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from trajsoup.cli.app import app
 from trajsoup.lm.command_trainer import PLACEHOLDERS
-from trajsoup.study.file.evaluation import EVALUATE_FIELDS, SFT_FIELDS, SWEEP_FIELDS
+from trajsoup.study.file.evaluation import EVALUATE_FIELDS, SFT_FIELDS
 from trajsoup.study.file.lm_eval import LM_EVAL_FIELDS
 from trajsoup.study.file.pretrain import PRETRAIN_FIELDS
 from trajsoup.study.file.recipe import RECIPE_FIELDS
 from trajsoup.study.file.retention import RETENTION_FIELDS
 from trajsoup.study.file.study import CORPUS_FIELDS, FIELDS
+from trajsoup.study.file.sweeps import SWEEP_FIELDS
 from trajsoup.study.file.trainer import BUILTIN_FIELDS, COMMAND_FIELDS, RESOURCE_FIELDS
 
 DOCS = Path(__file__).parent

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import AnswerRecord, PlanRecord, SeedsRecord
 from trajsoup.study.tables import (
     comparisons_table,
     further_comparisons,
@@ -24,8 +25,8 @@ PAGE = Path(__file__).with_name("results.md")
 def results_page(folder: Path, smaller: Path) -> str:
     """Main table over seeds, orderings, the first seed in detail, and the smaller model."""
     records = Records(folder)
-    every = [records, *(Records(folder / "seeds" / str(seed)) for seed in records.require("seeds").seeds[1:])]
-    plan, seeds = records.require("plan"), records.require("seeds")
+    every = [records, *(Records(folder / "seeds" / str(seed)) for seed in records.require(SeedsRecord).seeds[1:])]
+    plan, seeds = records.require(PlanRecord), records.require(SeedsRecord)
     parts = [
         "# Results of the embedded study",
         "",
@@ -47,7 +48,7 @@ def results_page(folder: Path, smaller: Path) -> str:
         "",
         main_table(records).markdown(),
         screen_table(records).markdown(),
-        " ".join(records.require("answer").words),
+        " ".join(records.require(AnswerRecord).words),
         "",
         *_smaller(Records(smaller)),
     ]
@@ -55,7 +56,7 @@ def results_page(folder: Path, smaller: Path) -> str:
 
 
 def _smaller(records: Records) -> list[str]:
-    plan = records.require("plan")
+    plan = records.require(PlanRecord)
     return [
         "## A second, smaller model with warmup-stable-decay (tab:e32a8-mid-train-main)",
         "",
@@ -64,7 +65,7 @@ def _smaller(records: Records) -> list[str]:
         "",
         main_table(records).markdown(),
         screen_table(records).markdown(),
-        " ".join(records.require("answer").words),
+        " ".join(records.require(AnswerRecord).words),
         "",
     ]
 

@@ -2,7 +2,7 @@ import pytest
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.core.quantity import format_bytes
-from trajsoup.store.json_text import json_text
+from trajsoup.store.json_file import json_text
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import numpy as np
 from tests.report.bowl import Bowl
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import RowsRecord, ScreenRecord
 
 
 def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:
     """Directions, cosines and the plane of the admitted branches and the soups."""
-    ok = [v.branch for v in records.require("screen").verdicts if v.admitted]
+    ok = [v.branch for v in records.require(ScreenRecord).verdicts if v.admitted]
     last = {b: np.mean([bowl.x[k] for k in bowl.keys[b][-4:]], axis=0) - bowl.fork for b in ok}
     unit = {b: v / np.linalg.norm(v) for b, v in last.items()}
     cosines = tuple(tuple(float(unit[a] @ unit[b]) for b in ok) for a in ok)
@@ -48,7 +49,7 @@ def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:
                     y=float(p[1]),
                 )
             )
-    for row in records.require("rows").rows:
+    for row in records.require(RowsRecord).rows:
         if row.name.startswith("trajectory-soup"):
             p = (sum(w * bowl.x[k] for k, w in row.weights.items()) - x.mean(axis=0)) @ vt[:2].T
             points.append(

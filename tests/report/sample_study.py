@@ -20,14 +20,25 @@ from tests.report.sample_geometry import geometry_record
 from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
-from trajsoup.study.file.evaluation import EvaluationPlan, Sweep, SweepKind
+from trajsoup.study.file.evaluation import EvaluationPlan
+from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
-from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage, evaluations_stage
-from trajsoup.study.stages.first import rows_stage, screen_stage, validation_stage
+from trajsoup.study.records.results import (
+    ComparisonsRecord,
+    EvaluationsRecord,
+    RowsRecord,
+    ScreenRecord,
+    ValidationRecord,
+)
+from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage
+from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.frontier import frontier_stage
+from trajsoup.study.stages.rows import rows_stage
+from trajsoup.study.stages.screen import screen_stage
 from trajsoup.study.stages.sweeps import sweeps_stage
 from trajsoup.study.stages.theory import theory_stage
+from trajsoup.study.stages.validation import validation_stage
 from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench
 
@@ -69,7 +80,9 @@ class SampleBench(Workbench):
         shape = bowl.shape
         evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
         setup = SimpleNamespace(output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None)
-        super().__init__(setup, cache=folder, progress=lambda what, done, total: None)
+        super().__init__(
+            setup, cache=folder, progress=lambda what, done, total: None, records=Records(folder, held=True)
+        )
         self.__dict__["scorer"] = BowlScorer(bowl)
         self.__dict__["checkpoints"] = {
             key: SimpleNamespace(nbytes=CHECKPOINT_BYTES) for branch in shape.branches for key in bowl.keys[branch]
@@ -82,15 +95,15 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
     bowl = Bowl(shape)
     bench = SampleBench(folder, bowl)
     make = {
-        "plan": lambda: bench.records.write("plan", plan_record(shape)),
-        "train": lambda: bench.records.write("train", train_record(bowl)),
+        "plan": lambda: bench.records.write(plan_record(shape)),
+        "train": lambda: bench.records.write(train_record(bowl)),
         "validation": lambda: validation_stage(bench),
         "screen": lambda: screen_stage(bench),
         "rows": lambda: rows_stage(bench),
         "evaluations": lambda: evaluations_stage(bench),
         "comparisons": lambda: comparisons_stage(bench),
-        "sweeps": lambda: (sweeps_stage(bench, SWEEPS), frontier_stage(bench, SWEEPS), theory_stage(bench)),
-        "geometry": lambda: bench.records.write("geometry", geometry_record(bowl, bench.records)),
+        "sweeps": lambda: (sweeps_stage(bench), frontier_stage(bench), theory_stage(bench)),
+        "geometry": lambda: bench.records.write(geometry_record(bowl, bench.records)),
         "answer": lambda: write_answer(bench.records),
     }
     for stage in STAGES[: STAGES.index(shape.until) + 1]:
@@ -191,17 +204,17 @@ def train_record(bowl: Bowl) -> r.TrainRecord:
 
 def write_answer(records: Records) -> None:
     """The answer as the study's own stage writes it, but for the folder of weights; none without a soup."""
-    found = records.require("comparisons").comparisons
+    found = records.require(ComparisonsRecord).comparisons
     by_signal = {one.signal: one for one in found if one.name == "soup-limited"}
     if not by_signal:
         return
-    rows = {row.name: row for row in records.require("rows").rows}
+    rows = {row.name: row for row in records.require(RowsRecord).rows}
     words = sentences(
         found,
         rows=rows,
-        evaluations=records.require("evaluations"),
-        screen=records.require("screen"),
-        validation=records.require("validation"),
+        evaluations=records.require(EvaluationsRecord),
+        screen=records.require(ScreenRecord),
+        validation=records.require(ValidationRecord),
     )
     records.write(
         "answer",

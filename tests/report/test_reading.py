@@ -17,9 +17,10 @@ from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
 from trajsoup.report.reading_scaling import read_theory
 from trajsoup.report.sections import sections
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import AnswerRecord, ComparisonsRecord, RowsRecord, SweepRecord
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 
@@ -30,7 +31,7 @@ def test_a_folder_without_records_is_refused_with_the_remedy(tmp_path):
 
 
 def test_the_answer_is_that_of_the_record(study, contents):
-    record = Records(study).read("answer")
+    record = Records(study).read(AnswerRecord)
     assert contents.answer.soup == record.soup
     assert contents.answer.loss.value == record.loss.difference
     assert (contents.answer.loss.low, contents.answer.loss.high) == (record.loss.low, record.loss.high)
@@ -39,14 +40,14 @@ def test_the_answer_is_that_of_the_record(study, contents):
 
 
 def test_the_exact_merge_names_every_ingredient_with_its_weight(study, contents):
-    (row,) = [row for row in Records(study).read("rows").rows if row.name == contents.answer.shipped]
+    (row,) = [row for row in Records(study).read(RowsRecord).rows if row.name == contents.answer.shipped]
     for key, weight in row.weights.items():
         assert f"{key}={weight!r}" in contents.answer.command
     assert contents.answer.command.endswith("--output soup")
 
 
 def test_the_soup_to_take_is_the_best_on_validation_and_not_the_one_of_the_headline(study, contents):
-    rows = {row.name: row for row in Records(study).read("rows").rows}
+    rows = {row.name: row for row in Records(study).read(RowsRecord).rows}
     limited, extended = rows["trajectory-soup/limited"], rows["trajectory-soup/extended"]
     assert extended.validation_loss < limited.validation_loss
     assert (contents.answer.soup, contents.answer.shipped) == (limited.name, extended.name)
@@ -113,7 +114,7 @@ def test_without_the_sweep_theory_is_shown_all_the_same_and_its_points_lead_nowh
 
 
 def test_a_row_of_the_sweep_at_another_horizon_is_another_soup(study, contents):
-    record, scaling = contents.theory.record, Records(study).read("sweeps/scaling")
+    record, scaling = contents.theory.record, Records(study).read(SweepRecord, "scaling")
     assert read_theory(record, scaling).row(record.soups[0]) is not None
     assert read_theory(dataclasses.replace(record, horizon=record.horizon - 1), scaling).rows == {}
 
@@ -175,12 +176,12 @@ def test_metrics_outside_the_study_are_not_read(tmp_path):
 def test_every_cell_that_a_paired_interval_cannot_tell_from_the_best_is_marked(tmp_path):
     study = write_study(tmp_path, SMALL)
     records = Records(study)
-    known = records.read("comparisons")
+    known = records.read(ComparisonsRecord)
     overall = r.ColumnTies(
         column=None, signal=Signal.LOSS, best="trajectory-soup/extended", tied=("model-soup/extended", "raw-best")
     )
     web = r.ColumnTies(column="web", signal=Signal.LOSS, best="trajectory-soup/extended", tied=("single-merge",))
-    records.write("comparisons", dataclasses.replace(known, ties=(overall, web)))
+    records.write(dataclasses.replace(known, ties=(overall, web)))
     table = next(t for t in read_contents(study).tables if t.name == "loss")
     marked = {row.soup: [table.columns[i] for i, tied in enumerate(row.in_noise) if tied] for row in table.rows}
     assert {name: columns for name, columns in marked.items() if columns} == {
@@ -248,7 +249,7 @@ def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_con
         further={"sweeps/coefficients": (spread,)},
     )
     assert read_contents(study).seeds == ()
-    Records(study).write("seeds", record)
+    Records(study).write(record)
     found = read_contents(study)
     assert read_contents(study).answer.over_seeds.better == 2
     assert found.answer.loss.evidence is Evidence.STRONG

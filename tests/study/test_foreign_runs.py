@@ -7,6 +7,8 @@ from tests.study.studies import make_fork_point
 from tests.study.tiny_study import small_documents
 from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.study.file.setup import load_setup
+from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord, TrainRecord
+from trajsoup.study.records.scaling import TheoryRecord
 from trajsoup.study.run import run_study
 
 SETTINGS = """
@@ -50,16 +52,16 @@ def foreign(tmp_path_factory):
 
 
 def test_a_foreign_run_starts_after_training(foreign):
-    assert {branch.status for branch in foreign.records.require("train").branches} == {"foreign"}
+    assert {branch.status for branch in foreign.records.require(TrainRecord).branches} == {"foreign"}
     assert not (foreign.setup.output / "branches").exists()
-    assert [c.tokens for c in foreign.records.require("train").branches[0].checkpoints] == [256, 512, 768, 1024]
+    assert [c.tokens for c in foreign.records.require(TrainRecord).branches[0].checkpoints] == [256, 512, 768, 1024]
 
 
 def test_its_models_are_chosen_on_validation_and_reported_on_test(foreign):
-    rows = {row.name: row for row in foreign.records.require("rows").rows}
+    rows = {row.name: row for row in foreign.records.require(RowsRecord).rows}
     assert {"single/first", "single/second", "single-merge", "trajectory-soup/limited"} <= set(rows)
     assert rows["trajectory-soup/limited"].branches == ("first", "second")
-    assert {e.row for e in foreign.records.require("evaluations").evaluations} == set(rows)
+    assert {e.row for e in foreign.records.require(EvaluationsRecord).evaluations} == set(rows)
 
 
 def test_the_soup_of_foreign_runs_is_a_folder_with_provenance(foreign):
@@ -68,8 +70,8 @@ def test_the_soup_of_foreign_runs_is_a_folder_with_provenance(foreign):
 
 
 def test_the_sweeps_of_a_foreign_study_leave_records(foreign):
-    assert set(foreign.records.sweeps()) == {"selections", "scaling"}
-    assert foreign.records.require("theory").cells
+    assert set(foreign.records.every(SweepRecord)) == {"selections", "scaling"}
+    assert foreign.records.require(TheoryRecord).cells
 
 
 def test_the_tolerance_that_scan_wrote_is_that_of_the_screen(foreign, tmp_path):

@@ -7,14 +7,39 @@ from pathlib import Path
 import pytest
 
 from trajsoup.core.signal import Signal
+from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import Records
-from trajsoup.study.stages.answer import seeds_stage
+from trajsoup.study.records.results import (
+    AnswerRecord,
+    ComparisonsRecord,
+    FineTuningRecord,
+    SeedsRecord,
+    SweepRecord,
+)
+from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.status import stages_of
 from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
+SWEEPS = tuple(Sweep(name=kind.value, kind=kind) for kind in (SweepKind.COEFFICIENTS, SweepKind.SELECTIONS))
 FURTHER = ("sweeps/coefficients", "sweeps/selections", "sft")
+COMPARED = (
+    (ComparisonsRecord, None),
+    (SweepRecord, "coefficients"),
+    (SweepRecord, "selections"),
+    (FineTuningRecord, None),
+)
+
+
+def over_two(folder, *, sweeps=SWEEPS, sft=True):
+    """The stage, on a study of two seeds with these sweeps."""
+    setup = load_setup(EXAMPLE / "study.yaml")
+    tuning = FineTuningPlan() if sft else None
+    study = dataclasses.replace(setup.study, output=folder)
+    setup = dataclasses.replace(setup, study=study, output=folder, seeds=2, sweeps=sweeps, sft=tuning)
+    return seeds_stage(Records(folder, held=True), setup)
 
 
 @pytest.fixture
@@ -23,24 +48,24 @@ def two(tmp_path):
     folders = [tmp_path / "study", tmp_path / "study" / "seeds" / "1"]
     for folder in folders:
         shutil.copytree(EXAMPLE / "records", folder / "records")
-    records = Records(folders[1])
-    for name in ("comparisons", *FURTHER):
-        record = records.require(name)
+    records = Records(folders[1], held=True)
+    for kind, name in COMPARED:
+        record = records.require(kind, name)
         found = tuple(dataclasses.replace(c, difference=2 * c.difference) for c in record.comparisons)
-        if name == "sweeps/coefficients":
+        if name == "coefficients":
             found = tuple(c for c in found if "rsqrt" not in c.name)
-        records.write(name, dataclasses.replace(record, comparisons=found))
-    answer = records.require("answer")
-    records.write("answer", dataclasses.replace(answer, seeds=(1,)))
+        records.write(dataclasses.replace(record, comparisons=found))
+    answer = records.require(AnswerRecord)
+    records.write(dataclasses.replace(answer, seeds=(1,)))
     return folders
 
 
 def test_every_comparison_is_spread_over_the_seeds_that_have_it(two):
-    assert seeds_stage(two[0], two, further=FURTHER)
-    record = Records(two[0]).require("seeds")
+    assert over_two(two[0])
+    record = Records(two[0]).require(SeedsRecord)
     assert tuple(record.further) == FURTHER
-    for name, found in {"comparisons": record.comparisons, **record.further}.items():
-        first = {(c.name, c.signal): c.difference for c in Records(two[0]).require(name).comparisons}
+    for (kind, name), found in zip(COMPARED, [record.comparisons, *record.further.values()], strict=True):
+        first = {(c.name, c.signal): c.difference for c in Records(two[0]).require(kind, name).comparisons}
         assert {(c.name, c.signal) for c in found} == set(first)
         for c in found:
             seen = first[c.name, c.signal]
@@ -53,9 +78,9 @@ def test_every_comparison_is_spread_over_the_seeds_that_have_it(two):
 
 
 def test_nothing_is_made_twice_and_another_sweep_makes_it_anew(two):
-    assert seeds_stage(two[0], two, further=FURTHER[:1])
-    assert not seeds_stage(two[0], two, further=FURTHER[:1])
-    assert seeds_stage(two[0], two, further=FURTHER)
+    assert over_two(two[0], sweeps=SWEEPS[:1], sft=False)
+    assert not over_two(two[0], sweeps=SWEEPS[:1], sft=False)
+    assert over_two(two[0])
 
 
 def test_status_sees_that_a_seed_changed_went_or_was_added(two):
@@ -65,7 +90,7 @@ def test_status_sees_that_a_seed_changed_went_or_was_added(two):
         return stages_of(setup)[-1]
 
     assert (state().stage, state().state) == ("seeds", "to do")
-    seeds_stage(two[0], two, further=FURTHER)
+    over_two(two[0])
     assert state().state == "done"
     assert state(dataclasses.replace(setup, seeds=3)).state == "out of date"
     records = Records(two[1])
@@ -79,14 +104,14 @@ def test_status_sees_that_a_seed_changed_went_or_was_added(two):
 
 
 def test_tables_name_the_papers_comparison_and_the_verdict(two):
-    seeds_stage(two[0], two, further=FURTHER)
+    over_two(two[0])
     records = Records(two[0])
     coefficients, selections, tuned = further_comparisons(records)
     assert "tab:tiny-coefficient-selection-ablation" in coefficients.title
     assert ["1sqrt against equal", Signal.LOSS.value] == list(coefficients.rows[0][:2])
     assert "tail-k against top-k" in [row[0] for row in selections.rows]
     assert tuned.title.startswith("After fine-tuning")
-    assert {row[-1] for row in comparisons_table(records.require("seeds").comparisons).rows} <= {
+    assert {row[-1] for row in comparisons_table(records.require(SeedsRecord).comparisons).rows} <= {
         "holds",
         "within noise",
         "the opposite holds",
@@ -98,7 +123,7 @@ def test_the_grid_is_what_each_further_branch_gains_at_the_same_k(two):
     table = grid_over_seeds(every)
     assert table is not None
     assert table.columns == ("K", "N=2", "N=3")
-    points = every[0].require("sweeps/scaling").points
+    points = every[0].require(SweepRecord, "scaling").points
 
     def mean(n, k):
         found = [p.validation_loss for p in points if p.n_branches == n and p.k == k]

@@ -15,7 +15,17 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.study.choosing.entries import choose_entries
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import Setting
+from trajsoup.study.records.results import (
+    AnswerRecord,
+    EvaluationsRecord,
+    GeometryRecord,
+    PlanRecord,
+    RowsRecord,
+    Setting,
+    SweepRecord,
+    TrainRecord,
+)
+from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.status import stages_of
 from trajsoup.study.tables import main_table, screen_table, sweep_table
@@ -35,7 +45,7 @@ def test_every_stage_leaves_its_record(ran):
     names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
     names |= {"frontier", "theory"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
-    assert set(ran.records.sweeps()) == {
+    assert set(ran.records.every(SweepRecord)) == {
         "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation", "frontier",
     }  # fmt: skip
 
@@ -61,7 +71,7 @@ def test_records_hold_no_absolute_path(ran):
 
 
 def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
-    record, plan = ran.records.require("geometry"), ran.records.require("plan")
+    record, plan = ran.records.require(GeometryRecord), ran.records.require(PlanRecord)
     fields = record.completion
     assert fields.averaging_rule == "tail-k"
     assert fields.averaging_window == record.window >= 1
@@ -77,19 +87,19 @@ def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
 
 
 def test_gains_of_pairs_are_against_the_mean_of_their_ends(ran):
-    record = ran.records.require("geometry")
+    record = ran.records.require(GeometryRecord)
     assert {(p.first, p.second) for p in record.pairs} == {("EXP1", "EXP2"), ("EXP1", "EXP3"), ("EXP2", "EXP3")}
     assert record.relation.pairs == 3
-    scaling = {p.row: p.validation_loss for p in ran.records.require("sweeps/scaling").points}
-    k = next(p.k for p in ran.records.require("sweeps/interpolation").points)
+    scaling = {p.row: p.validation_loss for p in ran.records.require(SweepRecord, "scaling").points}
+    k = next(p.k for p in ran.records.require(SweepRecord, "interpolation").points)
     pair = next(p for p in record.pairs if (p.first, p.second) == ("EXP1", "EXP2"))
     ends = [scaling[f"scaling/{name}/K={k}"] for name in ("EXP1", "EXP2")]
     gain = sum(ends) / 2 - scaling[f"scaling/EXP1+EXP2/K={k}"]
-    assert pair.gains[str(ran.records.require("plan").horizon)] == pytest.approx(gain)
+    assert pair.gains[str(ran.records.require(PlanRecord).horizon)] == pytest.approx(gain)
 
 
 def test_predictions_were_tested_on_soups_that_were_held_out(ran):
-    record = ran.records.require("theory")
+    record = ran.records.require(TheoryRecord)
     assert {held.name for held in record.held_out} == {"larger soups", "new branches"}
     assert record.split is Split.VALIDATION
     assert record.words[0].startswith("Held out: from anchors and pairs")
@@ -109,15 +119,15 @@ def test_a_kept_matrix_is_not_measured_again(ran, monkeypatch):
 
 
 def test_every_choice_was_made_on_validation_and_every_result_is_on_test(ran):
-    for row in ran.records.require("rows").rows:
+    for row in ran.records.require(RowsRecord).rows:
         assert row.chosen_on.split is Split.VALIDATION
         assert abs(sum(row.weights.values()) - 1) < 1e-9
-    assert {e.split for e in ran.records.require("evaluations").evaluations} == {Split.TEST}
+    assert {e.split for e in ran.records.require(EvaluationsRecord).evaluations} == {Split.TEST}
 
 
 def test_limited_rows_stay_within_the_budget_of_one_branch(ran):
-    horizon = ran.records.require("plan").horizon
-    limited = [row for row in ran.records.require("rows").rows if row.setting is Setting.LIMITED]
+    horizon = ran.records.require(PlanRecord).horizon
+    limited = [row for row in ran.records.require(RowsRecord).rows if row.setting is Setting.LIMITED]
     assert len(limited) == 3
     for row in limited:
         assert row.budget_tokens <= horizon
@@ -125,24 +135,24 @@ def test_limited_rows_stay_within_the_budget_of_one_branch(ran):
 
 
 def test_both_sides_of_the_answer_have_the_same_freedom(ran):
-    rows = {row.name: row for row in ran.records.require("rows").rows}
-    answer = ran.records.require("answer")
+    rows = {row.name: row for row in ran.records.require(RowsRecord).rows}
+    answer = ran.records.require(AnswerRecord)
     soup, single = rows[answer.soup], rows[answer.single]
     assert {"k", "horizon"} <= set(soup.chosen_on.free)
     assert {"k", "horizon", "branch"} <= set(single.chosen_on.free)
-    assert soup.budget_tokens <= single.budget_tokens or single.horizon < ran.records.require("plan").horizon
+    assert soup.budget_tokens <= single.budget_tokens or single.horizon < ran.records.require(PlanRecord).horizon
 
 
 def test_the_chosen_row_is_the_best_of_its_options_on_validation(ran):
-    rows = ran.records.require("rows").rows
+    rows = ran.records.require(RowsRecord).rows
     alone = [row.validation_loss for row in rows if row.name.startswith("single/")]
     chosen = next(row for row in rows if row.name == "single-merge")
     assert chosen.validation_loss == min(alone)
 
 
 def test_the_answer_is_the_difference_of_the_two_test_losses(ran):
-    answer = ran.records.require("answer")
-    losses = {e.row: e.loss.value for e in ran.records.require("evaluations").evaluations}
+    answer = ran.records.require(AnswerRecord)
+    losses = {e.row: e.loss.value for e in ran.records.require(EvaluationsRecord).evaluations}
     assert answer.loss.signal is Signal.LOSS
     assert answer.loss.difference == pytest.approx(losses[answer.soup] - losses[answer.single], abs=1e-9)
     assert answer.loss.low <= answer.loss.difference <= answer.loss.high
@@ -156,38 +166,38 @@ def test_the_soup_is_a_folder_that_verifies(ran):
 
 def test_the_tables_name_every_row_and_their_split(ran):
     table = main_table(ran.records)
-    assert len(table.rows) == len(ran.records.require("rows").rows)
+    assert len(table.rows) == len(ran.records.require(RowsRecord).rows)
     assert "Test split" in table.notes[0]
     assert "Trajectory Soup (Limited)" in table.markdown()
     assert table.csv().count("\n") == len(table.rows) + 1
     assert "EXP3" in screen_table(ran.records).markdown()
-    for name in ran.records.sweeps():
-        assert sweep_table(ran.records.require(f"sweeps/{name}")).rows
+    for name in ran.records.every(SweepRecord):
+        assert sweep_table(ran.records.require(SweepRecord, name)).rows
 
 
 def test_the_middle_of_an_interpolation_is_the_soup_of_two_anchors(ran):
-    points = ran.records.require("sweeps/interpolation").points
+    points = ran.records.require(SweepRecord, "interpolation").points
     assert [p.x for p in points] == [i / 10 for i in range(11)]
     middle = points[5]
     assert middle.merge_size == points[0].merge_size + points[-1].merge_size
 
 
 def test_the_dense_and_the_sparse_pool_merge_as_many_checkpoints(ran):
-    sizes = {p.merge_size for p in ran.records.require("sweeps/sampling").points}
+    sizes = {p.merge_size for p in ran.records.require(SweepRecord, "sampling").points}
     assert len(sizes) == 1
 
 
 def test_every_point_of_every_sweep_carries_its_row_of_w(ran):
-    for name in ran.records.sweeps():
-        for point in ran.records.require(f"sweeps/{name}").points:
+    for name in ran.records.every(SweepRecord):
+        for point in ran.records.require(SweepRecord, name).points:
             assert len(point.weights) == point.merge_size
             assert abs(sum(point.weights.values()) - 1) < 1e-9
             assert point.validation_loss is not None
 
 
 def test_every_strategy_is_reported_on_test_at_every_horizon(ran):
-    points = ran.records.require("sweeps/horizons").points
-    full = ran.records.require("plan").horizon
+    points = ran.records.require(SweepRecord, "horizons").points
+    full = ran.records.require(PlanRecord).horizon
     at_the_end = {p.series for p in points if p.x == full}
     assert {
         "Raw, best checkpoint",
@@ -200,7 +210,7 @@ def test_every_strategy_is_reported_on_test_at_every_horizon(ran):
 
 
 def test_the_frontier_has_its_costs_and_its_two_laws(ran):
-    found, sweep = ran.records.require("frontier"), ran.records.require("sweeps/frontier")
+    found, sweep = ran.records.require(FrontierRecord), ran.records.require(SweepRecord, "frontier")
     scores = {p.row: p for p in sweep.points}
     for p in found.points:
         assert p.cost.training_flops == pytest.approx(found.flops_per_token * p.budget_tokens)
@@ -216,10 +226,10 @@ def test_the_frontier_has_its_costs_and_its_two_laws(ran):
 
 
 def test_predicted_and_measured_soups_stand_side_by_side(ran):
-    found = ran.records.require("theory")
+    found = ran.records.require(TheoryRecord)
     assert {(c.n_branches, c.fitted) for c in found.cells} == {(1, True), (2, True), (3, False)}
     assert found.held_out[0].soups == len(found.soups) == 3
-    swept = {(p.branches, p.k): p.validation_loss for p in ran.records.require("sweeps/scaling").points}
+    swept = {(p.branches, p.k): p.validation_loss for p in ran.records.require(SweepRecord, "scaling").points}
     for soup in found.soups:
         assert soup.measured == pytest.approx(swept[soup.branches, soup.k])
 
@@ -257,7 +267,7 @@ def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch
 
 
 def test_an_allocation_keeps_its_merge_size(ran):
-    points = ran.records.require("sweeps/allocation").points
+    points = ran.records.require(SweepRecord, "allocation").points
     assert len({p.merge_size for p in points}) == 1
     assert len(points) >= 3
 
@@ -284,7 +294,7 @@ def test_a_changed_evaluation_trains_nothing_again(ran, tmp_path, fork_point):
     again = run_study(setup, corpus=small_documents(tmp_path), cache=tmp_path / "cache")
     assert "train" not in again.made
     assert "rows" in again.made
-    assert {row.k for row in again.records.require("rows").rows} <= {None, 1, 2}
+    assert {row.k for row in again.records.require(RowsRecord).rows} <= {None, 1, 2}
 
 
 def test_two_runs_of_one_study_at_once_are_refused(ran):
@@ -343,17 +353,17 @@ def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_pa
     (tmp_path / "some.txt").write_text("documents\n")
     path.write_text(path.read_text() + "corpus: {train: some.txt}\n" + settings)
     foreign = run_study(load_setup(path), corpus=small_documents(tmp_path), cache=tmp_path / "cache")
-    assert {branch.status for branch in foreign.records.require("train").branches} == {"foreign"}
+    assert {branch.status for branch in foreign.records.require(TrainRecord).branches} == {"foreign"}
 
     def losses(records):
-        return {e.row: e.loss.value for e in records.require("evaluations").evaluations}
+        return {e.row: e.loss.value for e in records.require(EvaluationsRecord).evaluations}
 
     assert losses(foreign.records) == losses(ran.records)
     assert foreign.soup is not None
 
 
 def test_a_run_killed_before_its_answer_keeps_the_soup_it_made(ran):
-    path = ran.records.path("answer")
+    path = ran.records.path(AnswerRecord)
     text, soup = path.read_text(), ran.soup / "soup.json"
     before = soup.stat().st_mtime_ns
     path.unlink()
@@ -371,7 +381,7 @@ def test_a_study_of_one_branch_ends_with_its_merge_and_says_that_there_is_no_sou
     (folder / "fork").symlink_to(fork_point)
     setup = load_setup(write_study(folder, "\n".join(lines)))
     ran = run_study(setup, corpus=small_documents(folder), cache=folder / "cache")
-    answer = ran.records.require("answer")
+    answer = ran.records.require(AnswerRecord)
     assert answer.loss is None
     assert any("no soup to compare" in words for words in answer.words)
     assert answer.soup == "single-merge"

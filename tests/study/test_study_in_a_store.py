@@ -8,6 +8,7 @@ from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
 from trajsoup.study.file.setup import load_setup
+from trajsoup.study.records.results import EvaluationsRecord, TrainRecord
 from trajsoup.study.run import run_study
 
 fsspec = pytest.importorskip("fsspec", reason="needs the extra [cloud]")
@@ -50,10 +51,10 @@ def test_runs_in_a_store_give_the_rows_of_local_ones_and_are_published(ran, in_s
     far = run_study(setup, **options)
 
     def losses(records):
-        return {e.row: e.loss.value for e in records.require("evaluations").evaluations}
+        return {e.row: e.loss.value for e in records.require(EvaluationsRecord).evaluations}
 
     assert losses(far.records) == losses(ran.records)
-    keys = {c.key for branch in far.records.require("train").branches for c in branch.checkpoints}
+    keys = {c.key for branch in far.records.require(TrainRecord).branches for c in branch.checkpoints}
     assert all(key.startswith("memory://runs/") for key in keys)
     assert far.made[-1] == "publish"
     assert verify_soup(place("memory://published/study/soup"), full=True)

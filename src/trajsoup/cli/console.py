@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from trajsoup.store.json_text import json_text
+from trajsoup.store.json_file import json_text
 
 Cell = str | int | float | None
 

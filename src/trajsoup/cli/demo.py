@@ -35,6 +35,7 @@ def demo(
     """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
     from trajsoup.study.file.presets import write_preset
     from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.records.results import AnswerRecord, PlanRecord, SeedsRecord
     from trajsoup.study.run import run_study
 
     begin = time.monotonic()
@@ -42,15 +43,15 @@ def demo(
     lines = StageLines()
     with limited_instructions(), live() as on_train:
         ran = run_study(setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score)
-    answer = ran.records.require("answer")
-    seeds_record = ran.records.read("seeds")
+    answer = ran.records.require(AnswerRecord)
+    seeds_record = ran.records.read(SeedsRecord)
     words = answer.words if seeds_record is None else seeds_record.words
     if as_json:
         show_json({"words": words, "soup": ran.soup, "records": ran.records.folder})
         return
     show_study(ran.records, form)
     typer.echo(paragraph(words))
-    size = ran.records.require("plan").total_params
+    size = ran.records.require(PlanRecord).total_params
     typer.echo(f"\nA model of {size:,} parameters: the method at work, not evidence about large models.")
     report = _write_report(setup.output)
     typer.echo(

@@ -15,16 +15,21 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
 
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.records.files import Records, writing
+    from trajsoup.study.records.results import GeometryRecord, RowsRecord
+    from trajsoup.study.records.scaling import TheoryRecord
     from trajsoup.study.stages.geometry import geometry_stage
     from trajsoup.study.stages.theory import theory_stage
     from trajsoup.study.train.data import cache_folder
     from trajsoup.study.workbench import Workbench
 
-    bench = Workbench(load_setup(study), cache=cache_folder(), progress=lambda what, done, total: None)
-    bench.records.require("rows")
-    theory_stage(bench)
-    geometry_stage(bench)
-    record, predicted = bench.records.require("geometry"), bench.records.require("theory")
+    setup = load_setup(study)
+    Records(setup.output).require(RowsRecord)
+    with writing(setup.output) as records:
+        bench = Workbench(setup, cache=cache_folder(), progress=lambda what, done, total: None, records=records)
+        theory_stage(bench)
+        geometry_stage(bench)
+    record, predicted = records.require(GeometryRecord), records.require(TheoryRecord)
     if as_json:
         show_json({**dataclasses.asdict(record), "theory": dataclasses.asdict(predicted)})
         return

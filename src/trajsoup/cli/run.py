@@ -38,6 +38,7 @@ def run(
 ) -> None:
     """Plan, train, validate, screen, select, blend, evaluate. Goes on where it was; runs that exist are not trained."""
     from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.records.results import AnswerRecord
     from trajsoup.study.run import run_study
 
     setup = load_setup(study)
@@ -52,7 +53,7 @@ def run(
         ran = run_study(
             setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score, executor=executor
         )
-    answer = ran.records.require("answer")
+    answer = ran.records.require(AnswerRecord)
     if as_json:
         show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "words": answer.words})
         return

@@ -49,7 +49,9 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
-    from trajsoup.study.file.evaluation import SweepKind
+    from trajsoup.study.file.sweeps import SweepKind
+    from trajsoup.study.records.results import SeedsRecord, SweepRecord
+    from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
     from trajsoup.study.tables import (
         comparisons_table,
         fine_tuning_table,
@@ -64,16 +66,16 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
 
     tables = [screen_table(records), main_table(records)]
     if sweeps:
-        every = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+        every = [records.require(SweepRecord, name) for name in records.every(SweepRecord)]
         tables += [sweep_table(sweep) for sweep in every]
         points = next((sweep for sweep in every if sweep.kind is SweepKind.FRONTIER), None)
-        if points is not None and (frontier := records.read("frontier")) is not None:
+        if points is not None and (frontier := records.read(FrontierRecord)) is not None:
             tables.append(frontier_table(frontier, points))
-    if (theory := records.read("theory")) is not None and theory.cells:
+    if (theory := records.read(TheoryRecord)) is not None and theory.cells:
         tables.append(theory_table(theory))
     if (tuned := fine_tuning_table(records)) is not None:
         tables.append(tuned)
-    if (seeds := records.read("seeds")) is not None:
+    if (seeds := records.read(SeedsRecord)) is not None:
         tables += [seeds_table(seeds), comparisons_table(seeds.comparisons), *further_comparisons(records)]
     for table in tables:
         show(table, form)

@@ -25,9 +25,10 @@ def sweep(
 ) -> None:
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
-    from trajsoup.study.file.evaluation import SweepKind, parse_sweeps
     from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.sweeps import SweepKind, parse_sweeps
     from trajsoup.study.records.files import Records
+    from trajsoup.study.records.results import SweepRecord
     from trajsoup.study.run import run_sweeps
     from trajsoup.study.tables import sweep_table
 
@@ -42,7 +43,7 @@ def sweep(
         made = run_sweeps(setup, wanted, on_score=StageLines().score)
     records = Records(setup.output)
     if as_json:
-        show_json({"made": made, "records": [records.path(f"sweeps/{s.name}") for s in wanted]})
+        show_json({"made": made, "records": [records.path(SweepRecord, s.name) for s in wanted]})
         return
     for s in wanted:
-        show(sweep_table(records.require(f"sweeps/{s.name}")), form)
+        show(sweep_table(records.require(SweepRecord, s.name)), form)

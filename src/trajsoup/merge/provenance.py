@@ -22,7 +22,7 @@ from trajsoup.engine.layout import Layout
 from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
-from trajsoup.store.json_text import json_text
+from trajsoup.store.json_file import json_text
 from trajsoup.store.remote import Place, RemotePath
 
 FORMAT = "trajsoup/soup/1"

@@ -29,9 +29,9 @@ from trajsoup.report.reading_results import (
     read_soups,
 )
 from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface, read_theory
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
-from trajsoup.study.records.files import FOLDER, KINDS, Records
+from trajsoup.study.records.files import FOLDER, Records
 from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer")
@@ -42,25 +42,22 @@ class AllRecords:
 
     def __init__(self, study: Path) -> None:
         found = Records(study)
-        known = {name: found.read(name) for name in KINDS}
-        self.plan: r.PlanRecord | None = known["plan"]
-        self.train: r.TrainRecord | None = known["train"]
-        self.validation: r.ValidationRecord | None = known["validation"]
-        self.screen: r.ScreenRecord | None = known["screen"]
-        self.rows: r.RowsRecord | None = known["rows"]
-        self.evaluations: r.EvaluationsRecord | None = known["evaluations"]
-        self.comparisons: r.ComparisonsRecord | None = known["comparisons"]
-        self.geometry: r.GeometryRecord | None = known["geometry"]
-        self.sft: r.FineTuningRecord | None = known["sft"]
-        self.frontier: FrontierRecord | None = known["frontier"]
-        self.theory: TheoryRecord | None = known["theory"]
-        self.answer: r.AnswerRecord | None = known["answer"]
-        self.seeds: r.SeedsRecord | None = known["seeds"]
-        self.sweeps: Mapping[str, r.SweepRecord] = {
-            name: record for name in found.sweeps() if (record := found.read(f"sweeps/{name}")) is not None
-        }
+        self.plan = found.read(r.PlanRecord)
+        self.train = found.read(r.TrainRecord)
+        self.validation = found.read(r.ValidationRecord)
+        self.screen = found.read(r.ScreenRecord)
+        self.rows = found.read(r.RowsRecord)
+        self.evaluations = found.read(r.EvaluationsRecord)
+        self.comparisons = found.read(r.ComparisonsRecord)
+        self.geometry = found.read(r.GeometryRecord)
+        self.sft = found.read(r.FineTuningRecord)
+        self.frontier = found.read(FrontierRecord)
+        self.theory = found.read(TheoryRecord)
+        self.answer = found.read(r.AnswerRecord)
+        self.seeds = found.read(r.SeedsRecord)
+        self.sweeps: Mapping[str, r.SweepRecord] = found.every(r.SweepRecord)
         self.by_kind = {sweep.kind: sweep for sweep in self.sweeps.values()}
-        self.present = {name for name, record in known.items() if record is not None}
+        self.present = {stage for stage in STAGES if getattr(self, stage) is not None}
 
     def sweep(self, kind: SweepKind) -> r.SweepRecord | None:
         """The sweep of that kind, whatever its name."""

@@ -8,7 +8,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report import contents as c
 from trajsoup.report.reading_curves import score_of
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 
 KINDS = (SweepKind.COEFFICIENTS, SweepKind.SELECTIONS, SweepKind.ALLOCATION, SweepKind.SAMPLING)

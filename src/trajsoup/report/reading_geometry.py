@@ -8,7 +8,7 @@ from trajsoup.core.pair_gain import PairGain, relate
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 
 BAND_POINTS = 21  # of the drawn band

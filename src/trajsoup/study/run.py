@@ -7,32 +7,25 @@ On runs that exist already it starts after training. With several seeds everythi
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.core.soup import Row
 from trajsoup.engine.executor import Executor
-from trajsoup.errors import HeldError, StudyError
-from trajsoup.store.lock import holding
-from trajsoup.study.file.evaluation import Sweep
 from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.file.sweeps import Sweep
 from trajsoup.study.publish import publish_study
-from trajsoup.study.records.files import NotMadeError, Records
+from trajsoup.study.records.files import NotMadeError, Records, writing
+from trajsoup.study.records.results import ScreenRecord, SeedsRecord
 from trajsoup.study.score.scorer import OnScore
 from trajsoup.study.seeds_at_once import OnStage, evenly, run_seeds
-from trajsoup.study.stages.answer import SOUP, answer_stage, seeds_stage
-from trajsoup.study.stages.comparisons import comparisons_stage, evaluations_stage
-from trajsoup.study.stages.fine_tuning import fine_tuning_stage
-from trajsoup.study.stages.first import plan_stage, rows_stage, screen_stage, train_stage, validation_stage
-from trajsoup.study.stages.frontier import frontier_stage
-from trajsoup.study.stages.geometry import geometry_stage
-from trajsoup.study.stages.retention import retention_stage
-from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows, sweeps_stage
-from trajsoup.study.stages.theory import theory_stage
+from trajsoup.study.stages import STAGES
+from trajsoup.study.stages.answer import SOUP
+from trajsoup.study.stages.frontier import make_frontier
+from trajsoup.study.stages.seeds import seeds_stage
+from trajsoup.study.stages.sweeps import make_sweeps
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import cache_folder
 from trajsoup.study.workbench import Workbench
@@ -65,7 +58,7 @@ def run_study(
     """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
     made: list[str] = []
     at_most, jobs, cache = jobs, jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
-    with _only_one(setup.output):
+    with writing(setup.output) as records:
         left = [seed for seed in range(setup.seeds) if not is_finished(with_seed(setup, seed), cache=cache)]
         if len(left) > 1 and jobs > 1 and executor is None:
             made += run_seeds(
@@ -83,10 +76,19 @@ def run_study(
         else:
             for seed in left:
                 one = with_seed(setup, seed)
-                bench = Workbench(one, cache=cache, progress=on_score, corpus=corpus, executor=executor)
-                made += run_one(bench, jobs=jobs, on_stage=on_stage, on_train=on_train)
-        if setup.seeds > 1 and _of_all_seeds(setup):
-            made.append("seeds")
+                bench = Workbench(
+                    one,
+                    cache=cache,
+                    progress=on_score,
+                    corpus=corpus,
+                    executor=executor,
+                    records=Records(one.output, held=True),
+                    jobs=jobs,
+                    on_train=on_train,
+                )
+                made += run_one(bench, on_stage=on_stage)
+        if setup.seeds > 1 and seeds_stage(records, setup):
+            made.append(SeedsRecord.FILE)
         soup = setup.output / SOUP
         if setup.publish is not None:
             on_stage("publish", None)
@@ -95,17 +97,12 @@ def run_study(
     return Ran(setup=setup, records=Records(setup.output), made=tuple(made), soup=soup if soup.is_dir() else None)
 
 
-def _of_all_seeds(setup: Setup) -> bool:
-    further = [f"sweeps/{sweep.name}" for sweep in setup.sweeps] + ["sft"] * (setup.sft is not None)
-    return seeds_stage(setup.output, [with_seed(setup, s).output for s in range(setup.seeds)], further=further)
-
-
 def is_finished(setup: Setup, *, cache: Path) -> bool:
     """Whether every record of one seed stands. Makes nothing, and loads nothing but the records' inputs."""
-    bench = Workbench(setup, cache=cache, progress=lambda what, done, total: None)
-    bench.records = Records(setup.output, look_only=True)
+    records = Records(setup.output, look_only=True)
+    bench = Workbench(setup, cache=cache, progress=lambda what, done, total: None, records=records)
     try:
-        run_one(bench, jobs=1, on_stage=lambda stage, seed: None, on_train=None)
+        run_one(bench)
     except NotMadeError:
         return False
     return True
@@ -120,52 +117,20 @@ def run_sweeps(
     on_score: OnScore = lambda what, done, total: None,
 ) -> list[str]:
     """Make the records of these sweeps for a study that has been run; return the names of those made now."""
-    bench = Workbench(setup, cache=cache or cache_folder(), progress=on_score, corpus=corpus)
-    bench.records.require("screen")
-    with _only_one(setup.output):
-        made = sweeps_stage(bench, sweeps)
-        frontier_stage(bench, sweeps)
+    Records(setup.output).require(ScreenRecord)
+    with writing(setup.output) as records:
+        bench = Workbench(setup, cache=cache or cache_folder(), progress=on_score, corpus=corpus, records=records)
+        made = make_sweeps(bench, sweeps)
+        make_frontier(bench, sweeps)
         return made
 
 
-def run_one(bench: Workbench, *, jobs: int, on_stage: OnStage, on_train: OnProgress | None) -> list[str]:
+def run_one(bench: Workbench, *, on_stage: OnStage = lambda stage, seed: None) -> list[str]:
     """Run or resume every stage of one seed; return the names of the records made."""
-    setup = bench.setup
-    steps: list[tuple[str, Callable[[], bool | list[str]]]] = [
-        ("plan", lambda: plan_stage(bench)),
-        ("train", lambda: train_stage(bench, jobs=jobs, on_progress=on_train)),
-        ("validation", lambda: validation_stage(bench)),
-        ("screen", lambda: screen_stage(bench)),
-        ("rows", lambda: rows_stage(bench)),
-        ("evaluations", lambda: evaluations_stage(bench, also=lambda: _of_sweeps(bench))),
-        ("comparisons", lambda: comparisons_stage(bench)),
-        ("sweeps", lambda: sweeps_stage(bench, setup.sweeps)),
-        ("frontier", lambda: frontier_stage(bench, setup.sweeps)),
-        ("theory", lambda: theory_stage(bench)),
-        ("geometry", lambda: geometry_stage(bench)),
-        ("sft", lambda: fine_tuning_stage(bench) if setup.sft is not None else False),
-        ("answer", lambda: answer_stage(bench)),
-        ("retention", lambda: retention_stage(bench)),
-    ]
     made: list[str] = []
-    for name, step in steps:
-        on_stage(name, setup.seed)
-        if step():
-            made.append(name)
+    for stage in STAGES:
+        if stage.is_wanted(bench.setup):
+            on_stage(stage.name, bench.setup.seed)
+            if stage.run(bench):
+                made.append(stage.name)
     return made
-
-
-def _of_sweeps(bench: Workbench) -> list[Row]:
-    """What the sweeps will report on test."""
-    return reported_rows(choose_sweeps(bench, bench.setup.sweeps), rank_by=bench.setup.evaluation.rank_by)
-
-
-@contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Hold the study, so that two runs never write its records at once."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(holding(folder / ".run.lock"))
-        except HeldError as error:
-            raise StudyError(f"{folder} is being run by {error}: wait for it, or stop it first") from error
-        yield

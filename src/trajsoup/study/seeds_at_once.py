@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajsoup.engine.executor import LocalExecutor
 from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.records.files import Records
 from trajsoup.study.score.scorer import OnScore
 from trajsoup.study.train.branches import OnProgress, Stage
 from trajsoup.study.train.outcomes import Progress
@@ -102,18 +103,17 @@ def run_seed(task: SeedTask) -> list[str]:
         def on_train(stage: Stage, progress: Sequence[Progress]) -> None:
             events.send(("train", task.seed, stage, list(progress)))
 
+        setup = with_seed(task.setup, task.seed)
         bench = Workbench(
-            with_seed(task.setup, task.seed),
+            setup,
             cache=task.cache,
             corpus=task.corpus,
             progress=lambda what, done, total: events.send(("score", task.seed, what, done, total)),
-        )
-        return task.run(
-            bench,
+            records=Records(setup.output, held=True),  # by the process that started this one
             jobs=task.jobs,
-            on_stage=lambda stage, seed: events.send(("stage", task.seed, stage)),
             on_train=on_train,
         )
+        return task.run(bench, on_stage=lambda stage, seed: events.send(("stage", task.seed, stage)))
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.study.file.evaluation import SweepKind
 from trajsoup.study.file.setup import Setup, with_seed
-from trajsoup.study.records.files import Records
+from trajsoup.study.records.files import Records, name_of
+from trajsoup.study.records.results import SeedsRecord, SweepRecord
+from trajsoup.study.stages import STAGES
+from trajsoup.study.stages.seeds import seeds_inputs
 from trajsoup.study.train.outcomes import METRICS, Status, finished_outcome
-
-CHAIN = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "theory", "geometry", "answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,36 +34,26 @@ def stages_of(setup: Setup) -> tuple[StageState, ...]:
 
 
 def _state_of_seeds(setup: Setup) -> str:
-    inputs = Records(setup.output).inputs("seeds")
+    inputs = Records(setup.output).inputs(SeedsRecord.FILE)
     if inputs is None:
         return "to do"
-    seen: set[int] = set()
-    for name, digest in inputs.items():
-        seed, _, record = name.removeprefix("seed-").partition("/")
-        records = Records(with_seed(setup, int(seed)).output)
-        record = record or "comparisons"
-        if not records.path(record).is_file() or records.digest(record) != digest:
-            return "out of date"
-        seen.add(int(seed))
-    return "done" if seen == set(range(setup.seeds)) else "out of date"
+    return "done" if inputs == seeds_inputs(setup) else "out of date"
 
 
 def _one(setup: Setup) -> list[StageState]:
     records = Records(setup.output)
-    sweeps = [f"sweeps/{sweep.name}" for sweep in setup.sweeps]
-    sweeps += ["frontier"] if any(sweep.kind is SweepKind.FRONTIER for sweep in setup.sweeps) else []
-    tuning = ["sft"] if setup.sft is not None else []
-    pruning = ["retention"] if setup.study is not None and setup.study.retention is not None else []
+    names: list[str] = []
+    for stage in STAGES:
+        if stage.is_wanted(setup):
+            names += [name_of(SweepRecord, s.name) for s in setup.sweeps] if stage.record.SEVERAL else [stage.name]
     found: list[StageState] = []
     stale = False
-    for name in (*CHAIN[:-1], *sweeps, *tuning, CHAIN[-1], *pruning):
+    for name in names:
         inputs = records.inputs(name)
         state = "to do"
         if inputs is not None:
-            known = {"study": setup.digest}
-            there = {key: records.digest(key) for key in inputs if records.path(key).is_file()}
-            fits = all(value == {**known, **there}.get(key, value) for key, value in inputs.items())
-            stale = stale or not fits
+            now = {"study": setup.digest, **records.digests_by_name(inputs)}
+            stale = stale or any(value != now.get(key, value) for key, value in inputs.items())
             state = "out of date" if stale else "done"
         found.append(StageState(seed=setup.seed, stage=name, state=state, detail=_detail(setup, name, state)))
     return found

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.study.file.evaluation import SweepKind
-from trajsoup.study.records.files import Records
+from trajsoup.study.file.sweeps import SweepKind
+from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import (
     ComparisonRecord,
+    ComparisonsRecord,
     Estimate,
     EvaluationsRecord,
     FineTuningRecord,
     RowRecord,
+    RowsRecord,
     ScreenRecord,
     ScreenVerdict,
     SeedSpread,
@@ -64,10 +66,10 @@ class Table:
 
 def main_table(records: Records) -> Table:
     """tab:tiny-mid-train-main: every chosen model on the test split."""
-    rows: dict[str, RowRecord] = {row.name: row for row in records.require("rows").rows}
-    found: EvaluationsRecord = records.require("evaluations")
+    rows: dict[str, RowRecord] = {row.name: row for row in records.require(RowsRecord).rows}
+    found: EvaluationsRecord = records.require(EvaluationsRecord)
     differences = {
-        (c.model, c.signal): c for c in records.require("comparisons").comparisons if c.reference == "single-merge"
+        (c.model, c.signal): c for c in records.require(ComparisonsRecord).comparisons if c.reference == "single-merge"
     }
     categories = list(dict.fromkeys(c for e in found.evaluations for c in e.categories))
     has_tasks = any(e.overall_average for e in found.evaluations)
@@ -101,7 +103,7 @@ def main_table(records: Records) -> Table:
 
 def screen_table(records: Records) -> Table:
     """Who passed."""
-    found: ScreenRecord = records.require("screen")
+    found: ScreenRecord = records.require(ScreenRecord)
     lines = [(v.branch, f"{v.loss:.4f}", f"{v.loss_gap:+.2%}", _verdict(v)) for v in found.verdicts]
     note = f"Against {found.baseline}, tolerance {found.tolerance:.1%}, on a {found.measured_on}."
     return Table(
@@ -134,10 +136,10 @@ def sweep_table(record: SweepRecord) -> Table:
 
 def fine_tuning_table(records: Records) -> Table | None:
     """tab:tiny-post-train-main and tab:exp-merge-post-train, if they were asked for."""
-    found: FineTuningRecord | None = records.read("sft")
+    found: FineTuningRecord | None = records.read(FineTuningRecord)
     if found is None:
         return None
-    labels = {row.name: row.label for row in records.require("rows").rows}
+    labels = {row.name: row.label for row in records.require(RowsRecord).rows}
     categories = list(dict.fromkeys(c for row in found.rows for c in row.categories))
     lines = [
         (
@@ -254,12 +256,10 @@ def comparisons_table(
 
 def further_comparisons(records: Records) -> list[Table]:
     """The paired differences of sweeps and fine-tuning over seeds."""
-    seeds: SeedsRecord = records.require("seeds")
-    titles = {"sft": "After fine-tuning"}
-    for name in seeds.further:
-        if name not in titles:
-            sweep: SweepRecord = records.require(name)
-            titles[name] = f"{sweep.title} ({sweep.paper})"
+    seeds: SeedsRecord = records.require(SeedsRecord)
+    titles = {FineTuningRecord.FILE: "After fine-tuning"}
+    for name, sweep in records.every(SweepRecord).items():
+        titles[name_of(SweepRecord, name)] = f"{sweep.title} ({sweep.paper})"
     return [comparisons_table(found, title=titles[name]) for name, found in seeds.further.items() if found]
 
 
@@ -267,8 +267,7 @@ def grid_over_seeds(every: Sequence[Records]) -> Table | None:
     """fig:traj-soup-trajectory-scaling over seeds: what N branches gain on one at the same K, over all subsets."""
     grids: list[dict[tuple[int, int], float]] = []
     for records in every:
-        sweeps: list[SweepRecord] = [records.require(f"sweeps/{name}") for name in records.sweeps()]
-        sweep = next((s for s in sweeps if s.kind is SweepKind.SCALING), None)
+        sweep = next((s for s in records.every(SweepRecord).values() if s.kind is SweepKind.SCALING), None)
         if sweep is None:
             return None
         cells: dict[tuple[int, int], list[float]] = {}

@@ -26,6 +26,7 @@ from trajsoup.study.file.setup import Setup
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
+from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
 
 if TYPE_CHECKING:
@@ -47,9 +48,13 @@ class Workbench:
         progress: OnScore,
         corpus: Corpus | None = None,
         executor: Executor | None = None,
+        records: Records | None = None,
+        jobs: int | None = None,
+        on_train: OnProgress | None = None,
     ) -> None:
         self.setup, self.cache, self.progress, self.executor = setup, cache, progress, executor
-        self.records = Records(setup.output)
+        self.records = Records(setup.output) if records is None else records
+        self.jobs, self.on_train = jobs, on_train
         self._given_corpus = corpus
         resident = ResidentFiles(limit_bytes=RESIDENT_BYTES) if executor is None else None  # machines share no memory
         self.options = Options(resident=resident)
@@ -76,7 +81,7 @@ class Workbench:
     @functools.cached_property
     def train(self) -> TrainRecord:
         """The record of the trained or found branches."""
-        return self.records.require("train")
+        return self.records.require(TrainRecord)
 
     @functools.cached_property
     def checkpoints(self) -> Mapping[str, Checkpoint]:
@@ -147,7 +152,7 @@ class Workbench:
         return place(key) if is_url(key) else Path(os.path.normpath(self.setup.output / key))
 
     def _require_unpruned(self, keys: Sequence[str]) -> None:
-        record: RetentionRecord | None = self.records.read("retention")
+        record: RetentionRecord | None = self.records.read(RetentionRecord)
         gone = () if record is None else [k for k in record.pruned if k in keys and not self.place(k).exists()]
         if gone:
             raise StudyError(
@@ -171,7 +176,7 @@ class Workbench:
 
     def pools(self) -> tuple[Pool, ...]:
         """The candidates with their validation scores and the probe's training loss."""
-        record: ValidationRecord = self.records.require("validation")
+        record: ValidationRecord = self.records.require(ValidationRecord)
         known = {c.key: c for c in record.checkpoints}
         nan = float("nan")
 
@@ -188,7 +193,7 @@ class Workbench:
 
     def field(self) -> Field:
         """What entries are made of."""
-        screen: ScreenRecord = self.records.require("screen")
+        screen: ScreenRecord = self.records.require(ScreenRecord)
         return Field(
             pools=self.pools(),
             admitted=tuple(v.branch for v in screen.verdicts if v.admitted),

@@ -10,7 +10,8 @@ from trajsoup.errors import SelectionError
 from trajsoup.study.choosing.entries import choose_entries
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.choosing.main_table import main_entries
-from trajsoup.study.file.evaluation import EvaluationPlan, SweepKind, parse_sweeps
+from trajsoup.study.file.evaluation import EvaluationPlan
+from trajsoup.study.file.sweeps import SweepKind, parse_sweeps
 from trajsoup.study.stages.sweeps import reported_rows, sweep_entries
 
 EVERY = 100

@@ -15,6 +15,7 @@ from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.study.file.setup import load_setup
 from trajsoup.study.records.results import (
     ChosenOn,
+    FineTuningRecord,
     RowRecord,
     RowsRecord,
     TrainedBranch,
@@ -73,15 +74,15 @@ def bench(tmp_path_factory):
         )
         for key in (A, B)
     ]  # fmt: skip
-    bench.records.write("train", TrainRecord(inputs={}, fork_point=None, branches=tuple(trained)))
+    bench.records.write(TrainRecord(inputs={}, fork_point=None, branches=tuple(trained)))
     rows = tuple(row(name, weights) for name, weights in ROWS.items())
-    bench.records.write("rows", RowsRecord(inputs={}, rows=rows))
+    bench.records.write(RowsRecord(inputs={}, rows=rows))
     assert fine_tuning_stage(bench)
     return bench
 
 
 def test_every_merged_model_is_tuned_with_every_seed_and_scored_on_six_scenarios(bench):
-    found = {tuned.row: tuned for tuned in bench.records.require("sft").rows}
+    found = {tuned.row: tuned for tuned in bench.records.require(FineTuningRecord).rows}
     assert set(found) == set(ROWS) - {"raw-final"}
     for tuned in found.values():
         assert tuned.split is Split.TEST
@@ -92,24 +93,24 @@ def test_every_merged_model_is_tuned_with_every_seed_and_scored_on_six_scenarios
 
 
 def test_fine_tuning_lowers_the_loss_of_answers_it_has_not_seen(bench):
-    for tuned in bench.records.require("sft").rows:
+    for tuned in bench.records.require(FineTuningRecord).rows:
         assert tuned.loss.value < tuned.loss_before - 0.5
         assert tuned.loss.low <= tuned.loss.value <= tuned.loss.high
 
 
 def test_the_same_model_under_two_names_ends_the_same(bench):
-    found = {tuned.row: tuned for tuned in bench.records.require("sft").rows}
+    found = {tuned.row: tuned for tuned in bench.records.require(FineTuningRecord).rows}
     assert dataclasses.replace(found["single/EXP1"], row="") == dataclasses.replace(found["single-merge"], row="")
     assert found["single-merge"].loss.value != found["trajectory-soup/limited"].loss.value
 
 
 def test_soup_and_single_merge_are_compared_in_loss_and_tasks(bench):
-    compared = bench.records.require("sft").comparisons
+    compared = bench.records.require(FineTuningRecord).comparisons
     assert {(c.name, c.signal) for c in compared} == {("soup-limited", s) for s in Signal}
 
 
 def test_what_is_scored_is_never_tuned_again(bench, monkeypatch):
-    path = bench.records.path("sft")
+    path = bench.records.path(FineTuningRecord)
     before = path.read_bytes()
     assert not fine_tuning_stage(bench)
     path.unlink()

@@ -8,6 +8,7 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.study.file.setup import load_setup
 from trajsoup.study.file.study import load_study
+from trajsoup.study.records.results import RetentionRecord, RowsRecord, TrainRecord, ValidationRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.status import StageState, stages_of
 from trajsoup.study.train.plan import plan_study
@@ -31,10 +32,10 @@ def on_disk(ran):
 
 
 def test_what_is_on_disk_is_what_the_record_says_was_kept(ran):
-    record = ran.records.require("retention")
+    record = ran.records.require(RetentionRecord)
     assert record.pruned
     assert on_disk(ran) == set(record.kept)
-    trained = {c.key for branch in ran.records.require("train").branches for c in branch.checkpoints}
+    trained = {c.key for branch in ran.records.require(TrainRecord).branches for c in branch.checkpoints}
     assert trained == {*record.kept, *record.pruned}
 
 
@@ -43,8 +44,8 @@ def test_status_lists_it(ran):
 
 
 def test_the_best_the_last_and_every_third_of_each_branch_stay(ran):
-    kept = set(ran.records.require("retention").kept)
-    scored = ran.records.require("validation").checkpoints
+    kept = set(ran.records.require(RetentionRecord).kept)
+    scored = ran.records.require(ValidationRecord).checkpoints
     for branch in {c.branch for c in scored}:
         mine = sorted((c for c in scored if c.branch == branch), key=lambda c: c.tokens)
         best = sorted(mine, key=lambda c: c.loss)[:2]
@@ -52,9 +53,9 @@ def test_the_best_the_last_and_every_third_of_each_branch_stay(ran):
 
 
 def test_the_soup_verifies_and_every_chosen_row_can_be_made_again(ran):
-    kept = set(ran.records.require("retention").kept)
+    kept = set(ran.records.require(RetentionRecord).kept)
     assert verify_soup(ran.soup, full=True)
-    for row in ran.records.require("rows").rows:
+    for row in ran.records.require(RowsRecord).rows:
         if row.strategy != "full-soup":
             assert set(row.weights) <= kept, row.name
 

@@ -15,7 +15,7 @@ from trajsoup.core.soup import Strategy, soup_row
 from trajsoup.errors import SelectionError
 from trajsoup.study.choosing.entries import Axis, Entry, Option
 from trajsoup.study.choosing.field import Field, option_of, options_at
-from trajsoup.study.file.evaluation import Sweep
+from trajsoup.study.file.sweeps import Sweep
 
 ALLOCATION_SIZE, SAMPLING_SIZE = 16, 12  # the paper's
 RULES = (Select.TOP_K, Select.GLOBAL, Select.TAIL_K, Select.ALL, Select.FINAL)  # the paper's, and Model Soup's

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from trajsoup.core.quantity import parse_number, parse_tokens
@@ -38,27 +37,6 @@ SFT_FIELDS = {
 }
 
 
-class SweepKind(StrEnum):
-    """The comparisons of the paper."""
-
-    HORIZONS = "horizons"  # fig:traj-soup-performance-curves
-    COEFFICIENTS = "coefficients"  # tab:tiny-coefficient-selection-ablation
-    SELECTIONS = "selections"  # tab:tiny-coefficient-selection-ablation
-    ALLOCATION = "allocation"  # fig:traj-soup-asym-allocation
-    SAMPLING = "sampling"  # fig:traj-soup-sample-ablation
-    SCALING = "scaling"  # fig:traj-soup-trajectory-scaling
-    INTERPOLATION = "interpolation"  # eq:interpolation
-    FRONTIER = "frontier"  # fig:trajectory-soup-compute-allocation
-
-
-SWEEP_FIELDS = {
-    "kind": f"One of {', '.join(SweepKind)}. Default: the sweep's own name.",
-    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted; for "
-    "allocation the first and the third, as in the paper.",
-    "merge_size": "allocation, sampling: checkpoints in the merge. Default: 16 and 12, or what the pools allow.",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationPlan:
     """How models are scored and chosen."""
@@ -89,16 +67,6 @@ class FineTuningPlan:
     test_items: int = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """One named comparison, as the study file declares it."""
-
-    name: str
-    kind: SweepKind
-    branches: tuple[str, ...] = ()
-    merge_size: int | None = None
-
-
 def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> EvaluationPlan:
     """Read `evaluate` of a study with these branches."""
     check_keys(data, tuple(EVALUATE_FIELDS), where=where)
@@ -108,9 +76,7 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
         for name in ("validation_tokens", "test_tokens", "probe_tokens")
         if name in data
     }
-    whole = {
-        name: _whole(data[name], f"{where}: {name}") for name in ("items", "horizons", "resamples") if name in data
-    }
+    whole = {name: whole(data[name], f"{where}: {name}") for name in ("items", "horizons", "resamples") if name in data}
     rank_by = str(data.get("rank_by", base.rank_by.value))
     if rank_by not in tuple(Signal):
         raise StudyError(f"{where}: rank_by is {rank_by!r}: use loss or accuracy")
@@ -124,7 +90,7 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
     ks = data.get("ks", base.ks)
     if not isinstance(ks, list | tuple) or not ks:
         raise StudyError(f"{where}: ks is {ks!r}: list at least one K")
-    counts = tuple(sorted({_whole(k, f"{where}: ks") for k in ks}))
+    counts = tuple(sorted({whole(k, f"{where}: ks") for k in ks}))
     if counts[0] < 1 or whole.get("horizons", 1) < 1:
         raise StudyError(f"{where}: K and horizons count from 1: correct them")
     return EvaluationPlan(
@@ -142,44 +108,15 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
 def parse_sft(data: Any, *, where: str) -> FineTuningPlan:
     """Read `sft`."""
     check_keys(data, tuple(SFT_FIELDS), where=where)
-    whole = {name: _whole(data[name], f"{where}: {name}") for name in SFT_FIELDS if name in data and name != "peak_lr"}
+    whole = {name: whole(data[name], f"{where}: {name}") for name in SFT_FIELDS if name in data and name != "peak_lr"}
     for name, value in whole.items():
         if value < 1:
             raise StudyError(f"{where}: {name} is {value}: use 1 or more")
     return FineTuningPlan(**whole, peak_lr=parse_number(data.get("peak_lr", 1e-3), where=f"{where}: peak_lr"))
 
 
-def parse_sweeps(data: Any, *, where: str) -> tuple[Sweep, ...]:
-    """Read `sweeps`: a list of preset names, `paper` for all of them, or name -> settings."""
-    if data is None:
-        return ()
-    if data == "paper":
-        data = [kind.value for kind in SweepKind]
-    if isinstance(data, list):
-        data = {str(name): {} for name in data}
-    if not isinstance(data, Mapping):
-        raise StudyError(f"{where} is {data!r}: use `paper`, a list of names, or name -> settings")
-    return tuple(_sweep(str(name), entry or {}, f"{where}: {name}") for name, entry in data.items())
-
-
-def _sweep(name: str, data: Any, where: str) -> Sweep:
-    check_keys(data, tuple(SWEEP_FIELDS), where=where)
-    kind = str(data.get("kind", name))
-    if kind not in tuple(SweepKind):
-        raise StudyError(f"{where}: there is no comparison {kind!r}: use {', '.join(SweepKind)}")
-    branches = data.get("branches") or ()
-    if branches and len(branches) != 2:
-        raise StudyError(f"{where}: branches are {branches!r}: name two")
-    size = data.get("merge_size")
-    return Sweep(
-        name=name,
-        kind=SweepKind(kind),
-        branches=tuple(str(branch) for branch in branches),
-        merge_size=None if size is None else _whole(size, f"{where}: merge_size"),
-    )
-
-
-def _whole(value: Any, where: str) -> int:
+def whole(value: Any, where: str) -> int:
+    """A count of 0 or more."""
     number = parse_number(value, where=where)
     if int(number) != number or number < 0:
         raise StudyError(f"{where} is {value!r}: use a whole number of 0 or more")

@@ -19,15 +19,9 @@ from trajsoup.merge.branches import Branches, load_branches
 from trajsoup.store.identity import FileHashes
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
-from trajsoup.study.file.evaluation import (
-    EvaluationPlan,
-    FineTuningPlan,
-    Sweep,
-    parse_evaluation,
-    parse_sft,
-    parse_sweeps,
-)
+from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan, parse_evaluation, parse_sft
 from trajsoup.study.file.study import Study, load_study, parse_corpus
+from trajsoup.study.file.sweeps import Sweep, parse_sweeps
 from trajsoup.study.file.trainer import SHAPES_RESULTS
 from trajsoup.study.publish import parse_publish
 from trajsoup.study.records.files import digest_of

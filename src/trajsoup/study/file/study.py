@@ -18,17 +18,11 @@ from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
 from trajsoup.store.yaml_file import check_keys, load_yaml
-from trajsoup.study.file.evaluation import (
-    EvaluationPlan,
-    FineTuningPlan,
-    Sweep,
-    parse_evaluation,
-    parse_sft,
-    parse_sweeps,
-)
+from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan, parse_evaluation, parse_sft
 from trajsoup.study.file.pretrain import Pretrain, parse_pretrain
 from trajsoup.study.file.recipe import parse_recipe
 from trajsoup.study.file.retention import parse_retention
+from trajsoup.study.file.sweeps import Sweep, parse_sweeps
 from trajsoup.study.file.trainer import TrainWith, parse_trainer
 
 FIELDS = {

@@ -3,137 +3,156 @@
     inputs -> known? -> else: make it -> write_atomic(<study>/records/<name>.json)
 
 A record is immutable: it is written once for its inputs. When the inputs changed, the record is made anew and
-replaces the old one; nothing is ever patched.
+replaces the old one; nothing is ever patched. Whoever writes holds the study (`writing`), so two never write at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
-import types
-import typing
-from collections.abc import Callable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from trajsoup.errors import StudyError
-from trajsoup.store.json_text import json_text
+from trajsoup.errors import HeldError, StudyError
+from trajsoup.store.json_file import decode_json, json_text
+from trajsoup.store.lock import holding
 from trajsoup.store.publish import write_atomic
-from trajsoup.study.records import results as r
-from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 
 FOLDER = "records"
 FORMAT = "trajsoup/record/1"
-KINDS: Mapping[str, type[Any]] = {
-    "plan": r.PlanRecord,
-    "train": r.TrainRecord,
-    "validation": r.ValidationRecord,
-    "screen": r.ScreenRecord,
-    "rows": r.RowsRecord,
-    "evaluations": r.EvaluationsRecord,
-    "comparisons": r.ComparisonsRecord,
-    "geometry": r.GeometryRecord,
-    "sft": r.FineTuningRecord,
-    "frontier": FrontierRecord,
-    "theory": TheoryRecord,
-    "answer": r.AnswerRecord,
-    "retention": r.RetentionRecord,
-    "seeds": r.SeedsRecord,
-}
-SWEEPS = "sweeps/"
+LOCK = ".run.lock"
+
+
+class Record(Protocol):
+    """What every record has. Of a kind with several records (sweeps), each has a `name` of its own."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    FILE: ClassVar[str]  # below records/, without .json; a folder where `SEVERAL`
+    SEVERAL: ClassVar[bool]
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        """What it was made from, by content hash."""
+        ...
+
+
+R = TypeVar("R", bound=Record)
 
 
 class NotMadeError(Exception):
     """A record is missing or out of date, and whoever asked wanted only to look."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Head:
+    """What is read of a record without reading the rest."""
+
+    format: str
+    inputs: Mapping[str, str]
+
+
 class Records:
-    """The records of one study folder. With `look_only`, what would be made raises NotMadeError instead."""
+    """The records of one study folder, to read; `writing` gives them to write.
 
-    def __init__(self, study: Path, *, look_only: bool = False) -> None:
+    With `look_only`, what would be made raises NotMadeError instead.
+    """
+
+    def __init__(self, study: Path, *, look_only: bool = False, held: bool = False) -> None:
+        self.study = study
         self.folder = study / FOLDER
-        self._look_only = look_only
+        self._look_only, self._held = look_only, held
 
-    def path(self, name: str) -> Path:
-        """Where a record lies: `plan`, or `sweeps/coefficients`."""
-        return self.folder / f"{name}.json"
+    def path(self, kind: type[Record], name: str | None = None) -> Path:
+        """Where a record lies: records/plan.json, or records/sweeps/coefficients.json."""
+        return self.folder / f"{name_of(kind, name)}.json"
 
-    def read(self, name: str) -> Any | None:
-        """Return the record of that name, or None where there is none yet."""
-        path = self.path(name)
-        if not path.is_file():
+    def read(self, kind: type[R], name: str | None = None) -> R | None:
+        """Return the record of that kind (and name, where there are several), or None where there is none yet."""
+        path = self.path(kind, name)
+        if self._head(path) is None:
             return None
-        try:
-            return from_json(kind_of(name), _load(path))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _not_a_record(path, error) from error
+        return _decode(path, kind)
 
-    def require(self, name: str) -> Any:
+    def require(self, kind: type[R], name: str | None = None) -> R:
         """Return the record, or say which command makes it."""
-        found = self.read(name)
+        found = self.read(kind, name)
         if found is None:
-            raise StudyError(f"{self.path(name)} does not exist yet: run `trajsoup run` on the study first")
+            raise StudyError(f"{self.path(kind, name)} does not exist yet: run `trajsoup run` on the study first")
         return found
 
-    def digest(self, name: str) -> str:
-        """sha256 of a record's file: how later records name it among their inputs."""
-        return hashlib.sha256(self.path(name).read_bytes()).hexdigest()
+    def every(self, kind: type[R]) -> dict[str, R]:
+        """All records of a kind with several, by name."""
+        names = sorted(path.stem for path in (self.folder / kind.FILE).glob("*.json"))
+        return {name: self.require(kind, name) for name in names}
 
-    def sweeps(self) -> tuple[str, ...]:
-        """Names of the sweeps that have a record."""
-        return tuple(sorted(path.stem for path in (self.folder / "sweeps").glob("*.json")))
+    def digest(self, kind: type[Record], name: str | None = None) -> str:
+        """sha256 of a record's file: how later records name it among their inputs."""
+        return hashlib.sha256(self.path(kind, name).read_bytes()).hexdigest()
+
+    def digests(self, *kinds: type[Record]) -> dict[str, str]:
+        """The inputs of a record that is made from these."""
+        return {kind.FILE: self.digest(kind) for kind in kinds}
+
+    def digests_by_name(self, names: Iterable[str]) -> dict[str, str]:
+        """The digests of those of these file names that are records of the study."""
+        paths = {name: self.folder / f"{name}.json" for name in names}
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
 
     def inputs(self, name: str) -> Mapping[str, str] | None:
-        """What a record was made from, without reading the rest; None where there is none yet."""
-        path = self.path(name)
-        if not path.is_file():
-            return None
-        data = _load(path)
-        return data.get("inputs")
+        """What the record of that file name was made from, without reading the rest; None where there is none yet."""
+        head = self._head(self.folder / f"{name}.json")
+        return None if head is None else head.inputs
 
-    def stands(self, name: str, inputs: Mapping[str, str]) -> bool:
+    def stands(self, kind: type[Record], inputs: Mapping[str, str], name: str | None = None) -> bool:
         """Whether the record exists and was made from these inputs."""
-        if self.inputs(name) == inputs:
+        if self.inputs(name_of(kind, name)) == inputs:
             return True
         if self._look_only:
-            raise NotMadeError(name)
+            raise NotMadeError(name_of(kind, name))
         return False
 
-    def ensure(self, name: str, inputs: Mapping[str, str], make: Callable[[], Any]) -> bool:
+    def ensure(self, kind: type[R], inputs: Mapping[str, str], make: Callable[[], R]) -> bool:
         """Make the record unless the one that exists has these inputs; return whether it was made now."""
-        if self.stands(name, inputs):
+        if self.stands(kind, inputs):
             return False
-        self.write(name, make())
+        self.write(make())
         return True
 
-    def write(self, name: str, record: Any) -> None:
+    def write(self, record: Record) -> None:
         """Write a record, whole or not at all."""
-        assert isinstance(record, kind_of(name))
-        write_atomic(self.path(name), json_text({"format": FORMAT, **dataclasses.asdict(record)}) + "\n")
+        assert self._held, "records are written by whoever holds the study: see `writing`"
+        path = self.path(type(record), record.name if record.SEVERAL else None)  # type: ignore[attr-defined]
+        write_atomic(path, json_text({"format": FORMAT, **dataclasses.asdict(record)}) + "\n")
+
+    def _head(self, path: Path) -> _Head | None:
+        if not path.is_file():
+            return None
+        head = _decode(path, _Head)
+        if head.format != FORMAT:
+            raise StudyError(
+                f"{path} is a record of the form {head.format!r}, not {FORMAT!r}: remove it, and it is made again"
+            )
+        return head
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.pop("format") != FORMAT:
-            raise ValueError("another format")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _not_a_record(path, error) from error
-    return data
+@contextlib.contextmanager
+def writing(study: Path) -> Iterator[Records]:
+    """Hold the study and give its records to write; those of its seeds, which lie below it, are held with it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(holding(study / LOCK))
+        except HeldError as error:
+            raise StudyError(f"{study} is being run by {error}: wait for it, or stop it first") from error
+        yield Records(study, held=True)
 
 
-def _not_a_record(path: Path, error: Exception) -> StudyError:
-    return StudyError(f"{path} is not a record ({error}): remove it, and it is made again")
-
-
-def kind_of(name: str) -> type[Any]:
-    """The type of a record."""
-    if name.startswith(SWEEPS):
-        return r.SweepRecord
-    return KINDS[name]
+def name_of(kind: type[Record], name: str | None = None) -> str:
+    """The file name of a record below records/, without .json."""
+    assert (name is not None) == kind.SEVERAL
+    return kind.FILE if name is None else f"{kind.FILE}/{name}"
 
 
 def digest_of(data: Any) -> str:
@@ -141,32 +160,8 @@ def digest_of(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
 
 
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+T = TypeVar("T")
 
 
-def from_json(kind: Any, data: Any) -> Any:
-    """Build a value of an annotated type from JSON values. Knows what records are made of, nothing more."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        if data is None:
-            return None
-        chosen = [a for a in arguments if a is not type(None)]
-        if len(chosen) > 1:  # float | str
-            return data
-        return from_json(chosen[0], data)
-    if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            return tuple(from_json(arguments[0], item) for item in data)
-        return tuple(from_json(a, item) for a, item in zip(arguments, data, strict=True))
-    if origin is not None and issubclass(origin, Mapping):
-        return {key: from_json(arguments[1], item) for key, item in data.items()}
-    if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{name: from_json(hints[name], item) for name, item in data.items()})  # type: ignore[operator]
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(data)
-    if kind is float:
-        return None if data is None else float(data)
-    return data
+def _decode(path: Path, kind: type[T]) -> T:
+    return decode_json(path.read_bytes(), kind, where=path, cure="remove it, and it is made again", error=StudyError)

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import ClassVar
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.completion import GeometryFields, ScalingFields
 from trajsoup.core.pair_gain import Relation
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class BranchPlan:
 class PlanRecord:
     """What the study set out to do. Figures that a foreign run does not tell are None."""
 
+    FILE: ClassVar[str] = "plan"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     title: str
     seed: int | None  # of everything: fork point, data orders; None for foreign runs
@@ -90,6 +93,8 @@ class TrainedBranch:
 class TrainRecord:
     """All branches, and the fork point they share."""
 
+    FILE: ClassVar[str] = "train"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     fork_point: str | None  # sha256 of its weights and config; None: runs that exist, and nobody knows their fork point
     branches: tuple[TrainedBranch, ...]
@@ -112,6 +117,8 @@ class ScoredCheckpoint:
 class ValidationRecord:
     """Scores of every checkpoint; they rank, choose K, N, branch and horizon, and are not reported as results."""
 
+    FILE: ClassVar[str] = "validation"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     split: Split
     documents: int
@@ -139,6 +146,8 @@ class ScreenVerdict:
 class ScreenRecord:
     """The compatibility screen."""
 
+    FILE: ClassVar[str] = "screen"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     baseline: str
     tolerance: float
@@ -181,6 +190,8 @@ class RowRecord:
 class RowsRecord:
     """The models of the main table."""
 
+    FILE: ClassVar[str] = "rows"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     rows: tuple[RowRecord, ...]
 
@@ -208,6 +219,8 @@ class Evaluation:
 class EvaluationsRecord:
     """Test scores of the rows."""
 
+    FILE: ClassVar[str] = "evaluations"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     evaluations: tuple[Evaluation, ...]
     notes: tuple[str, ...] = ()  # what of a preset of tasks could not be scored
@@ -230,6 +243,7 @@ class ComparisonRecord:
     within_noise: bool
     count: int
     matched: str  # what both sides share: the budget in tokens, or the horizon
+    label: str = ""  # both sides, as people call them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +260,8 @@ class ColumnTies:
 class ComparisonsRecord:
     """All paired differences of the main table."""
 
+    FILE: ClassVar[str] = "comparisons"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     level: float
     resamples: int
@@ -282,6 +298,8 @@ class SweepPoint:
 class SweepRecord:
     """One named comparison of the paper."""
 
+    FILE: ClassVar[str] = "sweeps"
+    SEVERAL: ClassVar[bool] = True
     inputs: Mapping[str, str]
     name: str
     kind: SweepKind
@@ -343,6 +361,8 @@ class MeasuredPath:
 class GeometryRecord:
     """Directions, angles and a plane to draw in (app:geometry)."""
 
+    FILE: ClassVar[str] = "geometry"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     window: int  # checkpoints per merged point
     interval: tuple[int, int] | None  # matched tokens; None: the branches share none
@@ -381,6 +401,8 @@ class FineTuned:
 class FineTuningRecord:
     """Post-training: every row through the same SFT (tab:tiny-post-train-main)."""
 
+    FILE: ClassVar[str] = "sft"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     settings: Mapping[str, str]  # optimizer, learning rate, schedule, tokens, items, seeds
     rows: tuple[FineTuned, ...]
@@ -391,6 +413,8 @@ class FineTuningRecord:
 class AnswerRecord:
     """Which soup is best, by how much over the best single-trajectory merge at matched budget, on test."""
 
+    FILE: ClassVar[str] = "answer"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     soup: str  # row, chosen on validation
     single: str  # row, chosen on validation with the same freedom and at most the same budget
@@ -405,6 +429,8 @@ class AnswerRecord:
 class RetentionRecord:
     """Which checkpoints are no longer on disk, and by which policy. Their scores and sha256 stay in the other records."""
 
+    FILE: ClassVar[str] = "retention"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     top_k: int
     every_nth: int | None
@@ -431,6 +457,8 @@ class SeedSpread:
 class SeedsRecord:
     """All comparisons over seeds; below <study>/records of seed 0, others in <study>/seeds/<seed>."""
 
+    FILE: ClassVar[str] = "seeds"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     seeds: tuple[int, ...]
     split: Split

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from trajsoup.core.frontier import FullCost
 from trajsoup.core.held_out import PredictedSoup
@@ -67,6 +68,8 @@ class Superiority:
 class FrontierRecord:
     """Raw training against merges at each total compute."""
 
+    FILE: ClassVar[str] = "frontier"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     flops_per_token: float | None
     points: tuple[FrontierPoint, ...]
@@ -129,6 +132,8 @@ class HeldOutRecord:
 class TheoryRecord:
     """The theory at work: variances from losses, what they promise, and how good such promises were (sec:theory)."""
 
+    FILE: ClassVar[str] = "theory"
+    SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     split: Split
     horizon: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trajsoup.core.completion import ScalingFields
 from trajsoup.core.signal import Signal
-from trajsoup.study.file.evaluation import SweepKind
+from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import SweepRecord
 from trajsoup.study.records.scaling import FrontierRecord
@@ -12,10 +12,10 @@ from trajsoup.study.records.scaling import FrontierRecord
 
 def compute_fields(records: Records) -> ScalingFields | None:
     """(N, t) of every plotted merge, cheapest first, and the points of each fit; None where no frontier was measured."""
-    frontier: FrontierRecord | None = records.read("frontier")
+    frontier: FrontierRecord | None = records.read(FrontierRecord)
     if frontier is None:
         return None
-    sweeps: list[SweepRecord] = [records.require(f"sweeps/{name}") for name in records.sweeps()]
+    sweeps = records.every(SweepRecord).values()
     points = [p for sweep in sweeps if sweep.kind is SweepKind.FRONTIER for p in sweep.points if p.k is not None]
     order = sorted(points, key=lambda p: (p.budget_tokens, p.n_branches))
     return ScalingFields(

@@ -22,16 +22,8 @@ from trajsoup.store.scores import ScoreKey, ScoreStore, test_store
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ComparisonRecord, FineTuned, FineTuningRecord, RowsRecord
-from trajsoup.study.stages.comparisons import (
-    EXTENDED,
-    LIMITED,
-    QUESTIONS,
-    accuracy_estimate,
-    compared,
-    finite,
-    loss_estimate,
-    row_of,
-)
+from trajsoup.study.stages.comparisons import EXTENDED, LIMITED, QUESTIONS
+from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate, row_of
 from trajsoup.study.workbench import SCORES, Workbench
 
 if TYPE_CHECKING:
@@ -45,8 +37,8 @@ def fine_tuning_stage(bench: Workbench) -> bool:
     """Fine-tune and score what is not known yet."""
     plan = bench.setup.sft
     assert plan is not None
-    inputs = {"rows": bench.records.digest("rows"), "settings": digest_of(dataclasses.asdict(plan))}
-    return bench.records.ensure("sft", inputs, lambda: _tune(bench, plan, inputs))
+    inputs = {"rows": bench.records.digest(RowsRecord), "settings": digest_of(dataclasses.asdict(plan))}
+    return bench.records.ensure(FineTuningRecord, inputs, lambda: _tune(bench, plan, inputs))
 
 
 def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> FineTuningRecord:
@@ -55,7 +47,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
     from trajsoup.lm.tasks.scoring import prepare_suite
     from trajsoup.lm.tasks.training import fine_tuning_items
 
-    rows: RowsRecord = bench.records.require("rows")
+    rows: RowsRecord = bench.records.require(RowsRecord)
     wanted = [row_of(row) for row in rows.rows if row.name not in NOT_TUNED]
     tokenizer = bench.corpus.tokenizer
     course = _Course(
@@ -81,7 +73,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         inputs=inputs,
         settings=settings,
         rows=tuple(_tuned(row.name, scores, together[row.name], plan.seeds, resamples) for row in wanted),
-        comparisons=_compared(together, resamples),
+        comparisons=_compared(together, {row.name: row.label for row in rows.rows}, resamples),
     )
 
 
@@ -173,12 +165,20 @@ def _tuned(
     )
 
 
-def _compared(scores: dict[str, TestScores], resamples: int) -> tuple[ComparisonRecord, ...]:
+def _compared(scores: dict[str, TestScores], labels: Mapping[str, str], resamples: int) -> tuple[ComparisonRecord, ...]:
     found: list[ComparisonRecord] = []
     for name, model, reference, question, matched in QUESTIONS:
         if model in scores and reference in scores and model in (LIMITED, EXTENDED):
             found += compared(
-                name, model, reference, scores[model], scores[reference], question, matched, resamples=resamples
+                name,
+                model,
+                reference,
+                scores[model],
+                scores[reference],
+                question,
+                matched,
+                label=f"{labels[model]} against {labels[reference]}",
+                resamples=resamples,
             )
     return tuple(found)
 

@@ -16,7 +16,9 @@ from trajsoup.core.soup import Strategy
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScalingError
 from trajsoup.study.choosing.main_table import LABELS, RAW
-from trajsoup.study.file.evaluation import Sweep, SweepKind
+from trajsoup.study.file.setup import Setup
+from trajsoup.study.file.sweeps import Sweep, SweepKind
+from trajsoup.study.records.files import name_of
 from trajsoup.study.records.results import Estimate, PlanRecord, SweepPoint, SweepRecord
 from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority
 from trajsoup.study.workbench import Workbench
@@ -29,18 +31,32 @@ OF: dict[Signal, Callable[[SweepPoint], Estimate | None]] = {
 }
 
 
-def frontier_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> bool:
+def has_frontier(setup: Setup) -> bool:
+    """Whether the study sweeps the frontier."""
+    return _sweep_of(setup.sweeps) is not None
+
+
+def frontier_stage(bench: Workbench) -> bool:
+    """Make the record of the study's own sweep."""
+    return make_frontier(bench, bench.setup.sweeps)
+
+
+def make_frontier(bench: Workbench, sweeps: Sequence[Sweep]) -> bool:
     """Make the record, if the sweep that it is made of is among these."""
-    name = next((f"sweeps/{s.name}" for s in sweeps if s.kind is SweepKind.FRONTIER), None)
+    name = _sweep_of(sweeps)
     if name is None:
         return False
     records = bench.records
-    inputs = {key: records.digest(key) for key in ("plan", name)}
-    return records.ensure("frontier", inputs, lambda: _frontier(bench, records.require(name), inputs))
+    inputs = {**records.digests(PlanRecord), name_of(SweepRecord, name): records.digest(SweepRecord, name)}
+    return records.ensure(FrontierRecord, inputs, lambda: _frontier(bench, records.require(SweepRecord, name), inputs))
+
+
+def _sweep_of(sweeps: Sequence[Sweep]) -> str | None:
+    return next((s.name for s in sweeps if s.kind is SweepKind.FRONTIER), None)
 
 
 def _frontier(bench: Workbench, sweep: SweepRecord, inputs: dict[str, str]) -> FrontierRecord:
-    plan: PlanRecord = bench.records.require("plan")
+    plan: PlanRecord = bench.records.require(PlanRecord)
     rank_by = bench.setup.evaluation.rank_by
     per_token = plan.flops_per_token or 1.0  # without a model's FLOPs the axis is in tokens
     improving = {row for series in (RAW_SERIES, *LABELS.values()) for row in _improving(sweep, series, rank_by)}

@@ -18,7 +18,15 @@ from trajsoup.core.pool import Pool
 from trajsoup.core.soup import Row
 from trajsoup.core.trajectory import AVERAGING_RULE, merged_trajectories
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import BranchDirection, GeometryRecord, ProjectedPoint, RowsRecord
+from trajsoup.study.records.results import (
+    BranchDirection,
+    GeometryRecord,
+    ProjectedPoint,
+    RowsRecord,
+    ScreenRecord,
+    TrainRecord,
+)
+from trajsoup.study.records.scaling import FrontierRecord
 from trajsoup.study.score.scorer import FORK_POINT, single
 from trajsoup.study.stages.compute_axis import compute_fields
 from trajsoup.study.stages.pair_gains import interpolation_sweep, measured_gains, measured_paths
@@ -28,12 +36,12 @@ from trajsoup.study.workbench import Workbench
 def geometry_stage(bench: Workbench) -> bool:
     """Measure the admitted branches. Without a fork point displacements are from the mean of all checkpoints."""
     records = bench.records
-    axis = ("frontier",) if records.path("frontier").is_file() else ()
-    inputs = {name: records.digest(name) for name in ("train", "screen", "rows", *axis)}
+    axis = (FrontierRecord,) if records.path(FrontierRecord).is_file() else ()
+    inputs = records.digests(TrainRecord, ScreenRecord, RowsRecord, *axis)
     asked = interpolation_sweep(bench)
     if asked is not None:
         inputs["interpolation"] = digest_of(asked.branches)
-    return records.ensure("geometry", inputs, lambda: _measure(bench, inputs))
+    return records.ensure(GeometryRecord, inputs, lambda: _measure(bench, inputs))
 
 
 def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
@@ -54,7 +62,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
         }
     )
     lengths = displacements(measured)
-    points, shares = _plane(measured, pools, merged, bench.records.require("rows"), centre)
+    points, shares = _plane(measured, pools, merged, bench.records.require(RowsRecord), centre)
     gains, relation = measured_gains(bench, field, cosines)
     paths, grid = measured_paths(bench, field)
     return GeometryRecord(

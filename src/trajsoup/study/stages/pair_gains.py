@@ -18,7 +18,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.file.evaluation import Sweep, SweepKind
+from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.results import MeasuredPair, MeasuredPath
 from trajsoup.study.workbench import Workbench
 

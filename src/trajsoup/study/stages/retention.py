@@ -16,7 +16,7 @@ from trajsoup.store.checkpoint import is_checkpoint, load_json
 from trajsoup.store.pruning import prune
 from trajsoup.store.remote import absolute
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import RetentionRecord
+from trajsoup.study.records.results import AnswerRecord, PlanRecord, RetentionRecord, RowsRecord, ValidationRecord
 from trajsoup.study.workbench import Workbench
 
 
@@ -26,7 +26,7 @@ def retention_stage(bench: Workbench) -> bool:
     if study is None or study.retention is None:
         return False
     policy = study.retention
-    inputs = {name: bench.records.digest(name) for name in ("validation", "rows", "answer")}
+    inputs = bench.records.digests(ValidationRecord, RowsRecord, AnswerRecord)
     inputs["policy"] = digest_of([policy.top_k, policy.every_nth, policy.last])
 
     def make() -> RetentionRecord:
@@ -35,9 +35,9 @@ def retention_stage(bench: Workbench) -> bool:
             policy,
             needed=_needed(bench),
             rank_by=bench.setup.evaluation.rank_by,
-            checkpoint_every=bench.records.require("plan").checkpoint_every,
+            checkpoint_every=bench.records.require(PlanRecord).checkpoint_every,
         )
-        earlier: RetentionRecord | None = bench.records.read("retention")
+        earlier: RetentionRecord | None = bench.records.read(RetentionRecord)
         gone = [] if earlier is None else [key for key in earlier.pruned if key not in given_up]
         folders = [study.output / key for key in given_up]
         prune([folder for folder in folders if is_checkpoint(folder)], below=study.output / "branches")
@@ -52,12 +52,12 @@ def retention_stage(bench: Workbench) -> bool:
             pruned=(*gone, *given_up),
         )
 
-    return bench.records.ensure("retention", inputs, make)
+    return bench.records.ensure(RetentionRecord, inputs, make)
 
 
 def _needed(bench: Workbench) -> set[str]:
     """Keys that the main table's rows are made of, and the ingredients of every soup that the study wrote."""
-    rows = bench.records.require("rows").rows
+    rows = bench.records.require(RowsRecord).rows
     needed = {key for row in rows if row.strategy != Strategy.FULL_SOUP for key in row.weights}
     paths = {absolute(bench.place(c.key)): c.key for pool in bench.bare_pools() for c in pool.candidates}
     for record in bench.setup.output.glob(f"*/{RECORD}"):

@@ -24,10 +24,10 @@ from trajsoup.study.choosing.ablations import (
 from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries, options_of
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.choosing.main_table import frontier_entries, horizon_entries
-from trajsoup.study.file.evaluation import Sweep, SweepKind
+from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ComparisonRecord, SweepPoint, SweepRecord
-from trajsoup.study.stages.comparisons import accuracy_estimate, compared, finite, loss_estimate
+from trajsoup.study.records.results import ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
+from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
 from trajsoup.study.workbench import Workbench
 
 TITLES: Mapping[SweepKind, tuple[str, str, str]] = {  # title, label of the paper, axis
@@ -57,17 +57,22 @@ def sweep_entries(field: Field, sweep: Sweep) -> tuple[Entry, ...]:
     return builders[sweep.kind]()
 
 
-def sweeps_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
+def sweeps_stage(bench: Workbench) -> bool:
+    """Make the records of the study's sweeps."""
+    return bool(make_sweeps(bench, bench.setup.sweeps))
+
+
+def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     """Make the records that are missing or out of date; return their names."""
     records = bench.records
     inputs = {
         sweep.name: {
-            "screen": records.digest("screen"),
+            "screen": records.digest(ScreenRecord),
             "sweep": digest_of([sweep.kind, sweep.branches, sweep.merge_size]),
         }
         for sweep in sweeps
     }
-    missing = [s for s in sweeps if not records.stands(f"sweeps/{s.name}", inputs[s.name])]
+    missing = [s for s in sweeps if not records.stands(SweepRecord, inputs[s.name], s.name)]
     if not missing:
         return []
     chosen = choose_sweeps(bench, missing)
@@ -75,7 +80,7 @@ def sweeps_stage(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     resamples = bench.setup.evaluation.resamples
     for sweep in missing:
         record = _record(sweep, chosen[sweep.name], tested, inputs[sweep.name], resamples)
-        records.write(f"sweeps/{sweep.name}", record)
+        records.write(record)
     return [sweep.name for sweep in missing]
 
 
@@ -170,7 +175,15 @@ def _comparisons(
         mine, theirs = tested[model.row.name], tested[reference.row.name]
         name = f"{model.entry.name} against {reference.entry.name}"
         found += compared(
-            name, model.entry.name, reference.entry.name, mine, theirs, name, "horizon", resamples=resamples
+            name,
+            model.entry.name,
+            reference.entry.name,
+            mine,
+            theirs,
+            name,
+            "horizon",
+            label=" against ".join(c.entry.name.partition("/")[2] for c in (model, reference)),
+            resamples=resamples,
         )
     return found
 

@@ -24,7 +24,7 @@ from trajsoup.core.soup import Row, soup_row
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.records.results import Estimate
+from trajsoup.study.records.results import Estimate, RowsRecord, ScreenRecord, ValidationRecord
 from trajsoup.study.records.scaling import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
 from trajsoup.study.stages.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
 from trajsoup.study.workbench import Workbench
@@ -37,8 +37,8 @@ SEEN = 2  # branches of the soups from which the cells of larger ones are predic
 def theory_stage(bench: Workbench) -> bool:
     """Predict from what was scored on validation; with fewer than two admitted branches the record says why not."""
     records = bench.records
-    inputs = {name: records.digest(name) for name in ("validation", "screen", "rows")}
-    return records.ensure("theory", inputs, lambda: _predict(bench, inputs))
+    inputs = records.digests(ValidationRecord, ScreenRecord, RowsRecord)
+    return records.ensure(TheoryRecord, inputs, lambda: _predict(bench, inputs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

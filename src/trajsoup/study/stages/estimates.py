@@ -1,0 +1,87 @@
+"""Numbers with intervals: scores of one model, and paired differences of two on the same documents and items."""
+
+from __future__ import annotations
+
+import math
+
+from trajsoup.core.scores import Scores, TestScores
+from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Row
+from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks, paired_bootstrap
+from trajsoup.study.records.results import ComparisonRecord, Estimate, RowRecord, Split
+
+
+def loss_estimate(scores: Scores, *, resamples: int) -> Estimate:
+    """The loss with its bootstrap interval over documents."""
+    assert scores.losses is not None
+    found = paired_bootstrap(
+        [scores.losses.nll], weights=[scores.losses.measure()], signal=Signal.LOSS, resamples=resamples
+    )
+    return _estimate(found)
+
+
+def accuracy_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
+    """The Overall Average with its bootstrap interval over items."""
+    if not scores.tasks:
+        return None
+    return _estimate(
+        paired_bootstrap([task.correct for task in scores.tasks], signal=Signal.ACCURACY, resamples=resamples)
+    )
+
+
+def compared(
+    name: str,
+    model: str,
+    reference: str,
+    mine: TestScores,
+    theirs: TestScores,
+    question: str,
+    matched: str,
+    *,
+    label: str,
+    resamples: int,
+) -> list[ComparisonRecord]:
+    """The paired differences in loss and, if tasks were scored, in Overall Average."""
+    found: list[ComparisonRecord] = []
+    if mine.losses is not None and theirs.losses is not None:
+        result = compare_losses(mine.losses, theirs.losses, resamples=resamples)
+        found.append(_comparison(name, model, reference, result, Signal.LOSS, question, matched, label))
+    if mine.tasks and theirs.tasks:
+        result = compare_tasks(mine.tasks, theirs.tasks, resamples=resamples)
+        found.append(_comparison(name, model, reference, result, Signal.ACCURACY, question, matched, label))
+    return found
+
+
+def row_of(record: RowRecord) -> Row:
+    """The row of W of a record."""
+    return Row(name=record.name, weights=record.weights)
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is NaN or infinite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _estimate(found: Comparison) -> Estimate:
+    return Estimate(value=finite(found.difference), low=finite(found.low), high=finite(found.high), count=found.count)
+
+
+def _comparison(
+    name: str, model: str, reference: str, result: Comparison, signal: Signal, question: str, matched: str, label: str
+) -> ComparisonRecord:
+    return ComparisonRecord(
+        name=name,
+        question=question,
+        model=model,
+        reference=reference,
+        signal=signal,
+        split=Split.TEST,
+        difference=finite(result.difference),
+        low=finite(result.low),
+        high=finite(result.high),
+        probability_of_improvement=finite(result.probability_of_improvement),
+        within_noise=result.within_noise,
+        count=result.count,
+        matched=matched,
+        label=label,
+    )

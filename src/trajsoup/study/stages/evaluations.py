@@ -1,0 +1,47 @@
+"""The evaluations stage: the chosen rows on test, once, with intervals."""
+
+from __future__ import annotations
+
+from trajsoup.core.scores import TestScores
+from trajsoup.study.file.lm_eval import left_out
+from trajsoup.study.records.results import Evaluation, EvaluationsRecord, RowsRecord, Split
+from trajsoup.study.stages.estimates import accuracy_estimate, loss_estimate, row_of
+from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows
+from trajsoup.study.workbench import Workbench
+
+
+def evaluations_stage(bench: Workbench) -> bool:
+    """Score the chosen rows on test, once; with them, in the same read, what the sweeps will report."""
+    records = bench.records
+    inputs = {"rows": records.digest(RowsRecord)}
+
+    def make() -> EvaluationsRecord:
+        rows: RowsRecord = records.require(RowsRecord)
+        later = reported_rows(choose_sweeps(bench, bench.setup.sweeps), rank_by=bench.setup.evaluation.rank_by)
+        scores = bench.scorer.test([*(row_of(row) for row in rows.rows), *later])
+        seeds = () if bench.setup.seed is None else (bench.setup.seed,)
+        return EvaluationsRecord(
+            inputs=inputs,
+            evaluations=tuple(
+                evaluation(row.name, scores[row.name], seeds=seeds, resamples=bench.setup.evaluation.resamples)
+                for row in rows.rows
+            ),
+            notes=left_out(bench.setup.evaluation.lm_eval),
+        )
+
+    return records.ensure(EvaluationsRecord, inputs, make)
+
+
+def evaluation(name: str, scores: TestScores, *, seeds: tuple[int, ...], resamples: int) -> Evaluation:
+    """Test scores with intervals."""
+    assert scores.losses is not None
+    return Evaluation(
+        row=name,
+        split=Split.TEST,
+        loss=loss_estimate(scores, resamples=resamples),
+        overall_average=accuracy_estimate(scores, resamples=resamples),
+        categories=scores.category_means,
+        tasks={task.name: task.accuracy for task in scores.tasks},
+        sources=scores.losses.by_source(),
+        seeds=seeds,
+    )

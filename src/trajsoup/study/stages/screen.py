@@ -1,0 +1,45 @@
+"""The screen stage: compare every branch with the baseline on the probe (sec:problem-formulation)."""
+
+from __future__ import annotations
+
+from trajsoup.core.screening import screen
+from trajsoup.errors import ScreenError
+from trajsoup.study.records.results import PlanRecord, ScreenRecord, ScreenVerdict, ValidationRecord
+from trajsoup.study.workbench import Workbench
+
+
+def screen_stage(bench: Workbench) -> bool:
+    """Compare every branch with the baseline on the probe."""
+    inputs = {"validation": bench.records.digest(ValidationRecord), "plan": bench.records.digest(PlanRecord)}
+
+    def make() -> ScreenRecord:
+        evaluation = bench.setup.evaluation
+        baseline, tolerance = evaluation.baseline or bench.records.require(PlanRecord).baseline, evaluation.tolerance
+        verdicts = screen(bench.pools(), baseline=baseline, tolerance=tolerance, force=evaluation.force)
+        if not any(v.admitted for v in verdicts):
+            raise ScreenError(
+                f"no branch passed the screen against {baseline!r}: raise evaluate.tolerance, or name some in "
+                "evaluate.force"
+            )
+        return ScreenRecord(
+            inputs=inputs,
+            baseline=baseline,
+            tolerance=tolerance,
+            measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents",
+            verdicts=tuple(
+                ScreenVerdict(
+                    branch=v.branch,
+                    admitted=v.admitted,
+                    tokens=v.tokens,
+                    loss=v.loss,
+                    baseline_loss=v.baseline_loss,
+                    loss_gap=v.loss_gap,
+                    suspiciously_low=v.suspiciously_low,
+                    gaps=v.gaps,
+                    forced=v.forced,
+                )
+                for v in verdicts
+            ),
+        )
+
+    return bench.records.ensure(ScreenRecord, inputs, make)

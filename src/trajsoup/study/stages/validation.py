@@ -1,0 +1,48 @@
+"""The validation stage: score every checkpoint on validation documents and on the probe of training documents."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trajsoup.study.records.files import digest_of
+from trajsoup.study.records.results import ScoredCheckpoint, Split, TrainRecord, ValidationRecord
+from trajsoup.study.score.scorer import FORK_POINT, single, singles
+from trajsoup.study.workbench import Workbench
+
+
+def validation_stage(bench: Workbench) -> bool:
+    """Score every checkpoint on validation documents and on the probe of training documents."""
+    evaluation = bench.setup.evaluation
+    inputs = {"train": bench.records.digest(TrainRecord), "evaluate": digest_of(dataclasses.asdict(evaluation))}
+
+    def make() -> ValidationRecord:
+        pools = bench.bare_pools()
+        rows = singles(pools)
+        start = [single(FORK_POINT)] if FORK_POINT in bench.checkpoints else []
+        scores = bench.scorer.validate([*rows, *start])
+        probe = bench.scorer.probe(rows, max_tokens=evaluation.probe_tokens)
+        losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
+        on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
+        fork = scores.get(FORK_POINT)
+        return ValidationRecord(
+            inputs=inputs,
+            split=Split.VALIDATION,
+            documents=bench.scorer.corpus.validation.n_documents,
+            fork_point_loss=losses.get(FORK_POINT),
+            fork_point_accuracy=None if fork is None else fork.overall_average,
+            checkpoints=tuple(
+                ScoredCheckpoint(
+                    key=c.key,
+                    branch=c.branch,
+                    tokens=c.tokens,
+                    loss=losses[c.key],
+                    accuracy=scores[c.key].overall_average,
+                    probe_loss=on_probe[c.key],
+                    categories=scores[c.key].category_means,
+                )
+                for pool in pools
+                for c in pool.candidates
+            ),
+        )
+
+    return bench.records.ensure(ValidationRecord, inputs, make)
