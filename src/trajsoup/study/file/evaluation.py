@@ -76,12 +76,14 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
         for name in ("validation_tokens", "test_tokens", "probe_tokens")
         if name in data
     }
-    whole = {name: whole(data[name], f"{where}: {name}") for name in ("items", "horizons", "resamples") if name in data}
+    counts = {
+        name: whole(data[name], f"{where}: {name}") for name in ("items", "horizons", "resamples") if name in data
+    }
     rank_by = str(data.get("rank_by", base.rank_by.value))
     if rank_by not in tuple(Signal):
         raise StudyError(f"{where}: rank_by is {rank_by!r}: use loss or accuracy")
     lm_eval = parse_lm_eval(data["lm_eval"], where=f"{where}: lm_eval") if data.get("lm_eval") else None
-    if rank_by == Signal.ACCURACY and not whole.get("items") and not (lm_eval and lm_eval.choose):
+    if rank_by == Signal.ACCURACY and not counts.get("items") and not (lm_eval and lm_eval.choose):
         raise StudyError(f"{where}: rank_by accuracy needs `items` of 1 or more, or `lm_eval` tasks to choose with")
     force = data.get("force") or []
     named = [*(force if isinstance(force, list) else [force]), *([data["baseline"]] if data.get("baseline") else [])]
@@ -90,13 +92,13 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
     ks = data.get("ks", base.ks)
     if not isinstance(ks, list | tuple) or not ks:
         raise StudyError(f"{where}: ks is {ks!r}: list at least one K")
-    counts = tuple(sorted({whole(k, f"{where}: ks") for k in ks}))
-    if counts[0] < 1 or whole.get("horizons", 1) < 1:
+    ks_sorted = tuple(sorted({whole(k, f"{where}: ks") for k in ks}))
+    if ks_sorted[0] < 1 or counts.get("horizons", 1) < 1:
         raise StudyError(f"{where}: K and horizons count from 1: correct them")
     return EvaluationPlan(
         **tokens,
-        **whole,
-        ks=counts,
+        **counts,
+        ks=ks_sorted,
         rank_by=Signal(rank_by),
         tolerance=parse_number(data.get("tolerance", base.tolerance), where=f"{where}: tolerance"),
         baseline=str(data["baseline"]) if data.get("baseline") else None,
@@ -108,11 +110,11 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
 def parse_sft(data: Any, *, where: str) -> FineTuningPlan:
     """Read `sft`."""
     check_keys(data, tuple(SFT_FIELDS), where=where)
-    whole = {name: whole(data[name], f"{where}: {name}") for name in SFT_FIELDS if name in data and name != "peak_lr"}
-    for name, value in whole.items():
+    counts = {name: whole(data[name], f"{where}: {name}") for name in SFT_FIELDS if name in data and name != "peak_lr"}
+    for name, value in counts.items():
         if value < 1:
             raise StudyError(f"{where}: {name} is {value}: use 1 or more")
-    return FineTuningPlan(**whole, peak_lr=parse_number(data.get("peak_lr", 1e-3), where=f"{where}: peak_lr"))
+    return FineTuningPlan(**counts, peak_lr=parse_number(data.get("peak_lr", 1e-3), where=f"{where}: peak_lr"))
 
 
 def whole(value: Any, where: str) -> int:
