@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.study.studies import FIVE, SMALL, write_study
-from tests.study.test_plan import CONFIG
-from tests.study.test_train import own_trainer, wait_until_gone
+from tests.study.train.test_branches import own_trainer, wait_until_gone
+from tests.study.train.test_plan import CONFIG
 from trajsoup.cli.app import app
 
 

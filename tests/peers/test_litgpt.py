@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.lm.tiny_models import llama_config, make_model
-from tests.study.test_train import tokenised_corpus
+from tests.study.train.test_branches import tokenised_corpus
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-litgpt" / "bin" / "python"

@@ -217,7 +217,6 @@ def write_answer(records: Records) -> None:
         validation=records.require(ValidationRecord),
     )
     records.write(
-        "answer",
         r.AnswerRecord(
             inputs={},
             soup=LIMITED,

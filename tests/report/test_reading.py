@@ -175,7 +175,7 @@ def test_metrics_outside_the_study_are_not_read(tmp_path):
 
 def test_every_cell_that_a_paired_interval_cannot_tell_from_the_best_is_marked(tmp_path):
     study = write_study(tmp_path, SMALL)
-    records = Records(study)
+    records = Records(study, held=True)
     known = records.read(ComparisonsRecord)
     overall = r.ColumnTies(
         column=None, signal=Signal.LOSS, best="trajectory-soup/extended", tied=("model-soup/extended", "raw-best")
@@ -249,7 +249,7 @@ def test_several_seeds_give_a_table_and_take_back_an_answer_that_they_do_not_con
         further={"sweeps/coefficients": (spread,)},
     )
     assert read_contents(study).seeds == ()
-    Records(study).write(record)
+    Records(study, held=True).write(record)
     found = read_contents(study)
     assert read_contents(study).answer.over_seeds.better == 2
     assert found.answer.loss.evidence is Evidence.STRONG

@@ -33,13 +33,17 @@ COMPARED = (
 )
 
 
-def over_two(folder, *, sweeps=SWEEPS, sft=True):
-    """The stage, on a study of two seeds with these sweeps."""
+def two_seeds(folder, *, sweeps=SWEEPS, sft=True):
+    """The example as a study of two seeds with these sweeps."""
     setup = load_setup(EXAMPLE / "study.yaml")
     tuning = FineTuningPlan() if sft else None
     study = dataclasses.replace(setup.study, output=folder)
-    setup = dataclasses.replace(setup, study=study, output=folder, seeds=2, sweeps=sweeps, sft=tuning)
-    return seeds_stage(Records(folder, held=True), setup)
+    return dataclasses.replace(setup, study=study, output=folder, seeds=2, sweeps=sweeps, sft=tuning)
+
+
+def over_two(folder, **settings):
+    """The stage, on that study."""
+    return seeds_stage(Records(folder, held=True), two_seeds(folder, **settings))
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def test_nothing_is_made_twice_and_another_sweep_makes_it_anew(two):
 
 
 def test_status_sees_that_a_seed_changed_went_or_was_added(two):
-    setup = dataclasses.replace(load_setup(EXAMPLE / "study.yaml"), output=two[0], seeds=2)
+    setup = two_seeds(two[0])
 
     def state(setup=setup):
         return stages_of(setup)[-1]
@@ -93,13 +97,13 @@ def test_status_sees_that_a_seed_changed_went_or_was_added(two):
     over_two(two[0])
     assert state().state == "done"
     assert state(dataclasses.replace(setup, seeds=3)).state == "out of date"
-    records = Records(two[1])
-    sweep = records.require(FURTHER[0])
-    records.write(FURTHER[0], dataclasses.replace(sweep, comparisons=()))
+    records = Records(two[1], held=True)
+    sweep = records.require(SweepRecord, "coefficients")
+    records.write(dataclasses.replace(sweep, comparisons=()))
     assert state().state == "out of date"
-    records.write(FURTHER[0], sweep)
+    records.write(sweep)
     assert state().state == "done"
-    records.path(FURTHER[0]).unlink()
+    records.path(SweepRecord, "coefficients").unlink()
     assert state().state == "out of date"
 
 

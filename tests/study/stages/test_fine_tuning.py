@@ -13,6 +13,7 @@ from trajsoup.lm import live
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.study.file.setup import load_setup
+from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     ChosenOn,
     FineTuningRecord,
@@ -66,7 +67,10 @@ def bench(tmp_path_factory):
             for parameter in model.parameters():
                 parameter += 0.01 * torch.randn(parameter.shape, generator=generator)
     corpus = dataclasses.replace(byte_corpus(folder), tokenizer=tokenizer, vocab_size=VOCAB)
-    bench = Workbench(setup, cache=folder / "cache", progress=lambda what, done, total: None, corpus=corpus)
+    held = Records(setup.output, held=True)
+    bench = Workbench(
+        setup, cache=folder / "cache", progress=lambda what, done, total: None, corpus=corpus, records=held
+    )
     trained = [
         TrainedBranch(
             branch=key.split("/")[1], status="finished", tokens=1, message=None, metrics=None,

@@ -135,7 +135,7 @@ def test_a_branch_that_stays_held_is_not_trained_twice(tmp_path, monkeypatch):
 STARTER = """
 import sys, time
 from pathlib import Path
-from tests.study.test_branch_tasks import branch
+from tests.study.train.test_tasks import branch
 from trajsoup.study.train.branches import start_branch
 handle = start_branch(branch(Path(sys.argv[1]), "hangs"), {})
 print(handle.pid, flush=True)
