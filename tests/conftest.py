@@ -25,6 +25,24 @@ def runs(tmp_path_factory):
     assert fingerprint(folder) == before, "a command wrote to its inputs"
 
 
+@pytest.fixture(scope="session")
+def fork_point(tmp_path_factory):
+    """A freshly initialised tiny model. Nothing writes into it: every study starts from a link to it."""
+    from tests.lm.stand_in import make_fork_point
+
+    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
+
+
+@pytest.fixture(scope="module", params=["local", "ray"])
+def executor(request):
+    """Two workers of each kind."""
+    from tests.ray_cluster import ray_for_tests
+    from trajsoup.engine.executor import LocalExecutor
+
+    with LocalExecutor(2) if request.param == "local" else ray_for_tests(workers=2) as executor:
+        yield executor
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say in the last lines when the pages were not looked at, and how to get a browser."""
     from tests.report.browsing import NO_BROWSER

@@ -5,8 +5,9 @@ import pytest
 
 from tests.command import succeeds, trajsoup
 from trajsoup import __version__
+from trajsoup.cli.app import app
 
-COMMANDS = ["run", "status", "sweep", "geometry", "scan", "doctor", "merge", "verify", "demo"]
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -11,7 +11,7 @@ from tests.cluster import study_command as command
 from tests.lm.stand_in import SEQUENCE
 from tests.ray_cluster import cluster_for_tests
 from tests.store_digests import digests
-from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
+from tests.study.studies import SMALL, byte_corpus, write_study
 from trajsoup.errors import TrainError
 from trajsoup.study.file.study import load_study
 from trajsoup.study.train.branches import train_study
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they 
 STEPS = 40  # enough of them after the first checkpoint for a kill to come in time
 LONG = SMALL.replace(f"horizon: {8 * 8 * SEQUENCE}", f"horizon: {STEPS * 8 * SEQUENCE}")
 TWO_NODES = LONG.replace("      EXP2: {seed: 1001}\n", "") + "    trainer: {builtin: {nodes: 2, sharding: fsdp2}}\n"
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 def study_in(folder, fork_point):

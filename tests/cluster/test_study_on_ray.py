@@ -13,7 +13,6 @@ import pytest
 from tests.cluster import study_command as command
 from tests.engine import tasks
 from tests.ray_cluster import cluster_for_tests, loopback_cluster
-from tests.study.tiny_study import make_fork_point
 from trajsoup.store.lock import owner_of
 
 pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
@@ -45,11 +44,6 @@ def test_workers_that_were_kept_and_died_since_cost_no_attempt():
             time.sleep(0.2)
         time.sleep(2)  # its worker ends when it misses its node
         assert executor.map(tasks.double, range(8), attempts=1) == [2 * i for i in range(8)]
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 @pytest.fixture(scope="module")

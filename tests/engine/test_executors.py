@@ -3,19 +3,8 @@
 import pytest
 
 from tests.engine import tasks
-from tests.ray_cluster import ray_for_tests
-from trajsoup.engine.executor import LocalExecutor, Needs, Tally
+from trajsoup.engine.executor import Needs, Tally
 from trajsoup.errors import CheckpointError, ExecutorError
-
-
-@pytest.fixture(scope="module", params=["local", "ray"])
-def executor(request):
-    if request.param == "local":
-        with LocalExecutor(2) as executor:
-            yield executor
-    else:
-        with ray_for_tests(workers=2) as executor:
-            yield executor
 
 
 def test_results_come_in_the_order_of_the_items(executor):

@@ -2,21 +2,9 @@ import numpy as np
 import pytest
 
 from tests.checkpoints import trajectory
-from tests.ray_cluster import ray_for_tests
 from trajsoup.engine import gram as gram_module
 from trajsoup.engine import gram_ranges
-from trajsoup.engine.executor import LocalExecutor
 from trajsoup.engine.gram import CHUNK_BYTES, gram
-
-
-@pytest.fixture(scope="module", params=["local", "ray"])
-def executor(request):
-    if request.param == "local":
-        with LocalExecutor(2) as executor:
-            yield executor
-    else:
-        with ray_for_tests(workers=2) as executor:
-            yield executor
 
 
 @pytest.fixture

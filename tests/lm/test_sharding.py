@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from tests.lm.stand_in import make_fork_point, make_job
+from tests.lm.stand_in import make_job
 from trajsoup.core.recipe import Optimizer, Recipe
 from trajsoup.errors import TrainError
 from trajsoup.lm.job import Sharding, read_job
@@ -38,11 +38,6 @@ def run_two(job, tmp_path, name):
 
 def curve(folder):
     return [json.loads(line)["train_loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 @pytest.mark.parametrize(

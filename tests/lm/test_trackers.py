@@ -7,12 +7,7 @@ import sys
 
 import pytest
 
-from tests.lm.stand_in import make_fork_point, make_job
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
+from tests.lm.stand_in import make_job
 
 
 def train(folder, fork_point, tracker, **environment):

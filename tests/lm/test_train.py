@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.lm.stand_in import SEQUENCE, make_fork_point, make_job
+from tests.lm.stand_in import SEQUENCE, make_job
 from trajsoup.core.recipe import Optimizer, Recipe
 from trajsoup.core.schedule import Schedule, Shape, learning_rate
 from trajsoup.errors import DivergedError, TrainError
@@ -28,11 +28,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 def weights(folder, step):

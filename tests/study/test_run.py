@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.study.studies import write_study
-from tests.study.tiny_study import TEXT, load_setup, make_fork_point, make_study, run_tiny, small_documents
+from tests.study.tiny_study import TEXT, load_setup, make_study, run_tiny, small_documents
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
@@ -30,11 +30,6 @@ from trajsoup.study.run import run_study
 from trajsoup.study.stages import STAGES
 from trajsoup.study.status import stages_of
 from trajsoup.study.tables import main_table, screen_table, sweep_table
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.tiny_study import make_fork_point, run_tiny
+from tests.study.tiny_study import run_tiny
 from trajsoup.study.seeds_at_once import evenly
 
 pytestmark = pytest.mark.timeout(600)
 SEEDS = "    seeds: 2\n"
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 def records(folder):

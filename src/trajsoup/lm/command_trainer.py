@@ -1,6 +1,6 @@
 """Branches trained by someone else's script: a command rendered from the recipe.
 
-    "torchrun ... --lr {peak_lr} --seed {seed} --out {output_dir}" + recipe -> words -> a process (study/train.py)
+    "torchrun ... --lr {peak_lr} --seed {seed} --out {output_dir}" + recipe -> words -> a process (study/train/branches.py)
 
 The command is split into words before anything is filled in, and no shell runs it, so no value can become a second
 command. What the script saves is found by the same scan as any foreign run.

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.study.studies import write_study
-from tests.study.tiny_study import TEXT, make_fork_point, make_study, run_tiny, small_documents
+from tests.study.tiny_study import TEXT, make_study, run_tiny, small_documents
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.study.file.setup import load_setup
@@ -14,11 +14,6 @@ from trajsoup.study.status import StageState, stages_of
 from trajsoup.study.train.plan import plan_study
 
 POLICY = "    retention: {top_k: 2, every_nth: 3}\n"
-
-
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
 
 
 @pytest.fixture(scope="module")

@@ -42,11 +42,6 @@ for step in range(every, steps + 1, every):
 '''
 
 
-@pytest.fixture(scope="module")
-def fork_point(tmp_path_factory):
-    return make_fork_point(tmp_path_factory.mktemp("fork") / "fork")
-
-
 def study_in(folder, fork_point, text=SMALL):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fork").symlink_to(fork_point)

@@ -10,23 +10,11 @@ import pytest
 
 from tests.checkpoints import write_checkpoint
 from tests.engine import shard_faults
-from tests.ray_cluster import ray_for_tests
 from trajsoup.engine import shards
-from trajsoup.engine.executor import LocalExecutor
 from trajsoup.errors import CheckpointError, ExecutorError, NonfiniteError
 from trajsoup.merge.make import explicit_row, make_soup, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.digest import sha256_file
-
-
-@pytest.fixture(scope="module", params=["local", "ray"])
-def executor(request):
-    if request.param == "local":
-        with LocalExecutor(2) as executor:
-            yield executor
-    else:
-        with ray_for_tests(workers=2) as executor:
-            yield executor
 
 
 def plan_of(folder, *, files=3, **options):
