@@ -106,7 +106,8 @@ def measure(cell: dict, folder: Path) -> dict:
     from trajsoup.merge.branches import scan_branches
     from trajsoup.store.checkpoint import open_checkpoint
     from trajsoup.study.file.study import load_study
-    from trajsoup.study.score.rows import score_validation
+    from trajsoup.study.score.rows import ScoreSettings
+    from trajsoup.study.score.scorer import Scorer
     from trajsoup.study.train.branches import train_study
     from trajsoup.study.train.data import cache_folder, load_data
 
@@ -124,7 +125,8 @@ def measure(cell: dict, folder: Path) -> dict:
 
     def score(rows, tokens, name):
         there = dataclasses.replace(corpus, validation=tokens)
-        return score_validation(rows, checkpoints=checkpoints, corpus=there, records=folder / "scores" / name)
+        place = folder / "scores" / name
+        return Scorer(checkpoints=checkpoints, corpus=there, folder=place, settings=ScoreSettings()).validate(rows)
 
     singles = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
     pools = with_scores(pools, score(singles, validation, "validation"))

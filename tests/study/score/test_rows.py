@@ -20,7 +20,8 @@ from trajsoup.lm.tasks.mid_training import SUITE
 from trajsoup.lm.validate import document_losses
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.study.score import rows as score
-from trajsoup.study.score.rows import ScoreSettings, diverged, score_pools, score_test, score_validation
+from trajsoup.study.score.rows import ScoreSettings
+from trajsoup.study.score.scorer import Scorer
 
 SETTINGS = ScoreSettings(suite=SUITE[:2], items_each=10)
 ROWS = [Row(name="first", weights={"c1": 1.0}), Row(name="mean", weights={"c1": 0.5, "c2": 0.5})]
@@ -48,8 +49,12 @@ def passes(monkeypatch):
     return found
 
 
+def diverged(scores):
+    return {name for name, s in scores.items() if not math.isfinite(s.losses.loss())}
+
+
 def test_a_row_scores_what_the_loaded_model_scores(tmp_path, corpus, checkpoints):
-    scores = score_validation(ROWS, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(ROWS)
     expected = document_losses(load_model(checkpoints["c1"]), corpus.validation)
     assert scores["first"].losses.nll.tolist() == expected.nll.tolist()
     assert scores["mean"].losses.loss() != scores["first"].losses.loss()
@@ -57,51 +62,51 @@ def test_a_row_scores_what_the_loaded_model_scores(tmp_path, corpus, checkpoints
 
 
 def test_nothing_is_scored_twice_whatever_its_name(tmp_path, corpus, checkpoints, passes):
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
-    first = score_validation(ROWS, **arguments)
-    again = score_validation([*ROWS, Row(name="the same", weights={"c2": 0.5, "c1": 0.5})], **arguments)
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r", "settings": SETTINGS}
+    first = Scorer(**arguments).validate(ROWS)
+    again = Scorer(**arguments).validate([*ROWS, Row(name="the same", weights={"c2": 0.5, "c1": 0.5})])
     assert len(passes) == 2
     assert again["the same"].losses.loss() == first["mean"].losses.loss()
 
 
 def test_a_killed_run_goes_on_with_the_next_row(tmp_path, corpus, checkpoints, passes, monkeypatch):
     rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r", "settings": SETTINGS}
 
-    def killed(done, total):
+    def killed(what, done, total):
         if done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        score_validation(rows, **arguments, progress=killed)
+        Scorer(**arguments, progress=killed).validate(rows)
     assert len(passes) == 2
-    score_validation(rows, **arguments)
+    Scorer(**arguments).validate(rows)
     assert len(passes) == 3
-    undisturbed = arguments | {"records": tmp_path / "other"}
-    score_validation(rows, **undisturbed)
+    undisturbed = arguments | {"folder": tmp_path / "other"}
+    Scorer(**undisturbed).validate(rows)
     for path in (tmp_path / "other" / "validation").iterdir():
         assert path.read_bytes() == (tmp_path / "r" / "validation" / path.name).read_bytes()
 
 
 def test_changed_weights_are_scored_anew(tmp_path, corpus, checkpoints, passes):
-    arguments = {"corpus": corpus, "records": tmp_path / "r", "settings": ScoreSettings()}
-    before = score_validation(ROWS[:1], checkpoints=checkpoints, **arguments)
+    arguments = {"corpus": corpus, "folder": tmp_path / "r", "settings": ScoreSettings()}
+    before = Scorer(checkpoints=checkpoints, **arguments).validate(ROWS[:1])
     make_model(llama_config(300), seed=5).save_pretrained(checkpoints["c1"].folder)
     changed = {"c1": open_checkpoint(checkpoints["c1"].folder)}
-    after = score_validation(ROWS[:1], checkpoints=changed, **arguments)
+    after = Scorer(checkpoints=changed, **arguments).validate(ROWS[:1])
     assert len(passes) == 2
     assert before["first"].losses.loss() != after["first"].losses.loss()
 
 
 def test_scoring_writes_only_records(tmp_path, corpus, checkpoints):
-    score_validation(ROWS, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(ROWS)
     written = [p for p in tmp_path.rglob("*") if p.is_file() and (tmp_path / "in") not in p.parents]
     assert {p.suffix for p in written} == {".json"}
 
 
 def test_test_scores_have_their_own_type_documents_and_items(tmp_path, corpus, checkpoints):
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r", "settings": SETTINGS}
-    validation, test = score_validation(ROWS, **arguments), score_test(ROWS, **arguments)
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r", "settings": SETTINGS}
+    validation, test = Scorer(**arguments).validate(ROWS), Scorer(**arguments).test(ROWS)
     assert {type(s) for s in validation.values()} == {ValidationScores}
     assert {type(s) for s in test.values()} == {TestScores}
     assert len(test["mean"].losses.nll) == corpus.test.n_documents
@@ -117,8 +122,8 @@ def test_a_diverged_checkpoint_scores_nan_and_spoils_no_other(tmp_path, corpus, 
     model.save_pretrained(tmp_path / "in" / "bad")
     checkpoints["bad"] = open_checkpoint(tmp_path / "in" / "bad")
     rows = [Row(name="bad", weights={"bad": 1.0}), *ROWS, Row(name="spoilt", weights={"bad": 0.5, "c1": 0.5})]
-    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
-    assert diverged(scores) == ("bad", "spoilt")
+    scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
+    assert diverged(scores) == {"bad", "spoilt"}
     assert math.isnan(scores["bad"].overall_average)
     assert choose(scores).unusable == ("bad", "spoilt")
     assert choose(scores, rank_by=Signal.ACCURACY).name in ("first", "mean")
@@ -142,15 +147,15 @@ def test_each_diverged_checkpoint_costs_one_more_read_and_not_one_for_every_row(
     reads = []
     original = score.stream_rows
     monkeypatch.setattr(score, "stream_rows", lambda *given, **more: reads.append(1) or original(*given, **more))
-    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
+    scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
     assert len(reads) == 3
-    assert set(diverged(scores)) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}
+    assert diverged(scores) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}
 
 
 def test_a_diverged_checkpoint_is_ranked_last_and_null_in_its_record(tmp_path, corpus, checkpoints):
     with_nan(checkpoints, tmp_path / "in", names=("bad",))
     rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
-    scores = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
     assert choose(scores).name != "bad"
     candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i) for i, key in enumerate(checkpoints))
     (pool,) = with_scores([Pool(branch="EXP1", candidates=candidates)], scores)
@@ -160,7 +165,7 @@ def test_a_diverged_checkpoint_is_ranked_last_and_null_in_its_record(tmp_path, c
     assert spoilt["loss_per_token"] is None
     assert spoilt["overall_average"] is None
     assert {task["accuracy"] for task in spoilt["tasks"]} == {None}
-    again = score_validation(rows, checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r", settings=SETTINGS)
+    again = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
     assert math.isnan(again["bad"].losses.loss())
 
 
@@ -170,49 +175,23 @@ def test_a_task_that_wants_the_network_is_refused_before_any_checkpoint_is_read(
     task.write_text(task.read_text().replace(f"{tmp_path}/sums.jsonl", "https://example.org/sums.jsonl"))
     settings = ScoreSettings(choose_with=HarnessSettings(tasks=(str(task),)))
     with pytest.raises(ScoreError, match=r"1 lm-eval tasks want the network for their data: sums \(json\)"):
-        score_validation(ROWS, checkpoints={}, corpus=corpus, records=tmp_path / "r", settings=settings)
+        Scorer(checkpoints={}, corpus=corpus, folder=tmp_path / "r", settings=settings).validate(ROWS)
     assert not (tmp_path / "r").exists()
-
-
-def pools_of(*losses):
-    candidates = [
-        Candidate(key=f"c{i + 1}", branch="EXP1", tokens=100 * (i + 1), val_loss=loss) for i, loss in enumerate(losses)
-    ]
-    return [Pool(branch="EXP1", candidates=tuple(candidates))]
-
-
-def test_missing_metrics_of_a_foreign_run_are_named_with_what_to_do(tmp_path, checkpoints):
-    with pytest.raises(
-        ScoreError, match=r"2 of 3 checkpoints have no validation loss \(EXP1@200, EXP1@300\).*metrics\.csv"
-    ):
-        score_pools(pools_of(2.0, None, None), checkpoints=checkpoints, corpus=None, records=tmp_path / "r")
-
-
-def test_missing_metrics_are_filled_by_scoring_all_so_that_they_compare(tmp_path, corpus, checkpoints):
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
-    (pool,) = score_pools(pools_of(0.001, None, None), **arguments)
-    assert pool.candidates[0].val_loss > 1
-    assert len(ranked(pool.candidates, rank_by=Signal.LOSS)) == 3
-
-
-def test_a_complete_run_keeps_its_own_metrics(tmp_path, checkpoints):
-    pools = pools_of(3.0, 2.0, 1.0)
-    assert score_pools(pools, checkpoints=checkpoints, corpus=None, records=tmp_path / "r") == tuple(pools)
 
 
 def test_a_model_with_another_tokenizer_is_refused(tmp_path, corpus, checkpoints):
     other = load_corpus(CorpusSpec(limit_bytes=300_000, task_share=0.0, vocab_size=300), cache=tmp_path / "cache")
     (checkpoints["c1"].folder / "tokenizer.json").write_bytes((other.tokenizer / "tokenizer.json").read_bytes())
     with pytest.raises(CorpusError, match="disagree: token"):
-        score_validation(ROWS[:1], checkpoints=checkpoints, corpus=corpus, records=tmp_path / "r")
+        Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(ROWS[:1])
 
 
 def test_rows_must_be_told_apart_and_name_checkpoints_that_exist(tmp_path, corpus, checkpoints):
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r", "settings": SETTINGS}
     with pytest.raises(ScoreError, match="same name"):
-        score_validation([ROWS[0], ROWS[0]], **arguments)
+        Scorer(**arguments).validate([ROWS[0], ROWS[0]])
     with pytest.raises(ScoreError, match="'c9', which is not among"):
-        score_validation([Row(name="x", weights={"c9": 1.0})], **arguments)
+        Scorer(**arguments).validate([Row(name="x", weights={"c9": 1.0})])
 
 
 def write_lm_eval_task(folder):
@@ -230,11 +209,11 @@ def write_lm_eval_task(folder):
 def test_lm_eval_tasks_are_scored_with_the_rows_and_never_both_choose_and_report(tmp_path, corpus, checkpoints, passes):
     pytest.importorskip("lm_eval")
     harness = HarnessSettings(tasks=(write_lm_eval_task(tmp_path),), model_arguments={"batch_size": 2})
-    arguments = {"checkpoints": checkpoints, "corpus": corpus, "records": tmp_path / "r"}
-    scores = score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r"}
+    scores = Scorer(**arguments, settings=ScoreSettings(choose_with=harness)).validate(ROWS)
     assert [len(task.correct) for task in scores["mean"].tasks] == [3]
-    score_validation(ROWS, **arguments, settings=ScoreSettings(choose_with=harness))
+    Scorer(**arguments, settings=ScoreSettings(choose_with=harness)).validate(ROWS)
     assert len(passes) == 2
-    assert score_test(ROWS[:1], **arguments, settings=ScoreSettings(choose_with=harness))["first"].tasks == ()
+    assert Scorer(**arguments, settings=ScoreSettings(choose_with=harness)).test(ROWS[:1])["first"].tasks == ()
     with pytest.raises(ScoreError, match=r"both for choosing and for the report"):
-        score_test(ROWS, **arguments, settings=ScoreSettings(choose_with=harness, report_with=harness))
+        Scorer(**arguments, settings=ScoreSettings(choose_with=harness, report_with=harness)).test(ROWS)

@@ -9,20 +9,16 @@ a killed run goes on with the next row. A checkpoint that diverged scores NaN, i
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from trajsoup.core.choosing import with_scores
-from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
-from trajsoup.engine.workers import Options
 from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
 from trajsoup.lm.harness import Harness, HarnessSettings, find_tasks
@@ -30,9 +26,11 @@ from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.tasks.items import Task
 from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
 from trajsoup.lm.validate import ValidationSettings, document_losses
-from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.identity import Identities
-from trajsoup.store.scores import ScoreKey, ScoreStore, test_store, validation_store
+from trajsoup.store.scores import ScoreKey, ScoreStore
+
+if TYPE_CHECKING:
+    from trajsoup.study.score.scorer import Scorer
 
 KIND = TypeVar("KIND", ValidationScores, TestScores)
 
@@ -66,114 +64,29 @@ class ScoreSettings:
         return self.choose_with if split is Split.VALIDATION else self.report_with
 
 
-def score_validation(
-    rows: Sequence[Row],
-    *,
-    checkpoints: Mapping[str, Checkpoint],
-    corpus: Corpus,
-    records: Path,
-    settings: ScoreSettings | None = None,
-    model_source: Checkpoint | None = None,
-    options: Options | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, ValidationScores]:
-    """Score rows on the validation split: the scores that may choose. By row name."""
-    work = _Work(checkpoints, corpus, corpus.validation, records, settings or ScoreSettings(), model_source, options)
-    return _score(rows, work, validation_store(records), ValidationScores, progress)
-
-
-def score_test(
-    rows: Sequence[Row],
-    *,
-    checkpoints: Mapping[str, Checkpoint],
-    corpus: Corpus,
-    records: Path,
-    settings: ScoreSettings | None = None,
-    model_source: Checkpoint | None = None,
-    options: Options | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, TestScores]:
-    """Score chosen rows on the test split: for the report, never for a choice. By row name."""
-    work = _Work(checkpoints, corpus, corpus.test, records, settings or ScoreSettings(), model_source, options)
-    return _score(rows, work, test_store(records), TestScores, progress)
-
-
-def score_pools(
-    pools: Sequence[Pool],
-    *,
-    checkpoints: Mapping[str, Checkpoint],
-    corpus: Corpus | None,
-    records: Path,
-    settings: ScoreSettings | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Pool, ...]:
-    """Return the pools with a validation score for every candidate.
-
-    Pools whose run logged a validation loss for every checkpoint keep it. If some lack it, all are scored here: a loss
-    of the run's own validation set and one of another corpus must not be ranked together.
-    """
-    lacking = [c for pool in pools for c in pool.candidates if c.val_loss is None]
-    if not lacking:
-        return tuple(pools)
-    if corpus is None:
-        raise _missing(lacking, sum(len(pool.candidates) for pool in pools))
-    rows = [Row(name=c.key, weights={c.key: 1.0}) for pool in pools for c in pool.candidates]
-    scores = score_validation(
-        rows, checkpoints=checkpoints, corpus=corpus, records=records, settings=settings, progress=progress
-    )
-    return with_scores(pools, scores)
-
-
-def diverged(scores: Mapping[str, ValidationScores]) -> tuple[str, ...]:
-    """The models whose loss is NaN or infinite, for the report."""
-    return tuple(name for name, s in scores.items() if s.losses is not None and not math.isfinite(s.losses.loss()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What all rows of one call share."""
-
-    checkpoints: Mapping[str, Checkpoint]
-    corpus: Corpus
-    tokens: TokenSet
-    records: Path
-    settings: ScoreSettings
-    model_source: Checkpoint | None  # None: the first ingredient
-    options: Options | None
-
-    def identities(self) -> Identities:
-        """The memory of hashes beside the scores."""
-        return Identities(
-            self.records / "identities.json", resident=None if self.options is None else self.options.resident
-        )
-
-
-def _score(
-    rows: Sequence[Row],
-    work: _Work,
-    store: ScoreStore[KIND],
-    kind: type[KIND],
-    progress: Callable[[int, int], None],
+def score_rows(
+    rows: Sequence[Row], of: Scorer, store: ScoreStore[KIND], kind: type[KIND], *, what: str
 ) -> dict[str, KIND]:
+    """Score rows on the split of the store, those that it does not know yet; by row name."""
     if len({row.name for row in rows}) < len(rows):
         raise ScoreError("two rows have the same name, and scores are kept by name: rename one")
-    settings, tokens = work.settings, work.tokens
-    suite = _Suite(settings, work.corpus, store.split)
-    keys = _keys(rows, work, suite)
+    settings, tokens = of.settings, of.corpus.split(store.split)
+    suite = _Suite(settings, of.corpus, store.split)
+    keys = _keys(rows, of, tokens, suite)
     found = {row.name: store.read(keys[row.name]) for row in rows}
     missing = {keys[row.name].digest: row for row in rows if found[row.name] is None}  # a row under two names: once
-    progress(len(rows) - len(missing), len(rows))
+    of.progress(what, len(rows) - len(missing), len(rows))
     if missing:
-        first = work.model_source or work.checkpoints[next(iter(next(iter(missing.values())).weights))]
+        first = of.model_source or of.checkpoints[next(iter(next(iter(missing.values())).weights))]
         model = load_model(first, device=settings.device, dtype=settings.dtype)
-        require_same_tokenizer(work.corpus, model=Path(str(first.folder)))
+        require_same_tokenizer(of.corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)
-        for row, alive in _stream(model, work, list(missing.values())):
+        for row, alive in _stream(model, of, list(missing.values())):
             scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
             store.write(keys[row.name], scores, name=row.name)
             done += 1
-            progress(done, len(rows))
+            of.progress(what, done, len(rows))
         found = {name: store.read(keys[name]) if known is None else known for name, known in found.items()}
     assert all(scores is not None for scores in found.values())
     return {name: scores for name, scores in found.items() if scores is not None}
@@ -229,25 +142,26 @@ class _Suite:
         )
 
 
-def _keys(rows: Sequence[Row], work: _Work, suite: _Suite) -> dict[str, ScoreKey]:
-    identities = work.identities()
+def _keys(rows: Sequence[Row], of: Scorer, tokens: TokenSet, suite: _Suite) -> dict[str, ScoreKey]:
+    resident = None if of.options is None else of.options.resident
+    identities = Identities(of.folder / "identities.json", resident=resident)
     used = sorted({key for row in rows for key in row.weights})
-    if absent := [key for key in used if key not in work.checkpoints]:
+    if absent := [key for key in used if key not in of.checkpoints]:
         raise ScoreError(f"a row names {absent[0]!r}, which is not among the checkpoints: a misspelt key?")
-    ingredients = {key: identities.checkpoint(work.checkpoints[key]) for key in used}
+    ingredients = {key: identities.checkpoint(of.checkpoints[key]) for key in used}
     identities.save()
     return {
         row.name: ScoreKey(
             model=identities.row(row, ingredients),
-            corpus=work.tokens.digest,
+            corpus=tokens.digest,
             suite=suite.digest,
-            settings=work.settings.identity(),
+            settings=of.settings.identity(),
         )
         for row in rows
     }
 
 
-def _stream(model: Any, work: _Work, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+def _stream(model: Any, of: Scorer, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
     """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only.
 
     A read ends where it meets such an ingredient; the rows without it come out of the next: one more read for each.
@@ -255,7 +169,7 @@ def _stream(model: Any, work: _Work, rows: Sequence[Row]) -> Iterator[tuple[Row,
     left = {row.name: row for row in rows}
     while left:
         try:
-            for row in stream_rows(model, work.checkpoints, list(left.values()), options=work.options):
+            for row in stream_rows(model, of.checkpoints, list(left.values()), options=of.options):
                 del left[row.name]
                 yield row, True
         except NonfiniteError as error:
@@ -283,11 +197,3 @@ def _nothing(tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreS
         source_names=tokens.source_names,
     )
     return kind(losses=losses, tasks=suite.nothing())
-
-
-def _missing(lacking: Sequence[Candidate], total: int) -> ScoreError:
-    names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
-    return ScoreError(
-        f"{len(lacking)} of {total} checkpoints have no validation loss ({names}): add it to a metrics.csv beside the "
-        "checkpoints, or name a corpus and they are scored here"
-    )

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 from trajsoup.core.pool import Pool
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
-from trajsoup.core.splits import Split
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.remote import absolute
+from trajsoup.store.scores import ScoreStore, test_store, validation_store
 from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.lm_eval import harness_settings
 
@@ -33,96 +32,54 @@ Scores = TypeVar("Scores", ValidationScores, TestScores)
 OnScore = Callable[[str, int, int], None]  # what, done, total
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """For who does not watch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
-    """Scores rows of one study. Keys of checkpoints are relative to the study's folder."""
+    """Scores rows of one study, each at most once ever; all that are new come out of one read of the checkpoints."""
 
     corpus: Corpus  # validation and test are cut to what the study scores
     checkpoints: Mapping[str, Checkpoint]
     folder: Path  # of the score records
     settings: ScoreSettings
-    progress: OnScore
+    progress: OnScore = silent
     model_source: Checkpoint | None = None  # what the live model is built from; None: the first ingredient
     options: Options | None = None
     executor: Executor | None = None  # None: this process scores
 
-    def _share(
-        self,
-        rows: Sequence[Row],
-        *,
-        split: Split,
-        corpus: Corpus,
-        records: Path,
-        settings: ScoreSettings,
-        what: str,
-    ) -> None:
-        if self.executor is None or len(rows) < 2:
-            return
-        from trajsoup.study.score.tasks import share_scores
-
-        paths = {key: absolute(checkpoint.path) for key, checkpoint in self.checkpoints.items()}
-        share_scores(
-            rows,
-            split=split,
-            paths=paths,
-            corpus=corpus,
-            records=records.absolute(),
-            settings=settings,
-            executor=self.executor,
-            progress=lambda done, total: self.progress(what, done, total),
-        )
-
-    def _score(
-        self,
-        score: Callable[..., dict[str, Scores]],
-        rows: Sequence[Row],
-        *,
-        split: Split,
-        what: str,
-        corpus: Corpus | None = None,
-        records: Path | None = None,
-        settings: ScoreSettings | None = None,
-    ) -> dict[str, Scores]:
-        """What the machines of the executor have not scored into the records, this process does."""
-        corpus, records, settings = corpus or self.corpus, records or self.folder, settings or self.settings
-        self._share(rows, split=split, corpus=corpus, records=records, settings=settings, what=what)
-        return score(
-            rows,
-            checkpoints=self.checkpoints,
-            corpus=corpus,
-            records=records,
-            settings=settings,
-            model_source=self.model_source,
-            options=self.options,
-            progress=lambda done, total: self.progress(what, done, total),
-        )
-
     def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
-        """Score rows on validation documents, each at most once ever; one read of the checkpoints for all of them."""
-        from trajsoup.study.score.rows import score_validation
-
-        return self._score(score_validation, rows, split=Split.VALIDATION, what=what)
+        """Score rows on validation documents: the scores that may choose."""
+        return self._score(rows, validation_store(self.folder), ValidationScores, what=what)
 
     def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
-        """Score chosen rows on test documents."""
-        from trajsoup.study.score.rows import score_test
-
-        return self._score(score_test, rows, split=Split.TEST, what="test")
+        """Score chosen rows on test documents: for the report, never for a choice."""
+        return self._score(rows, test_store(self.folder), TestScores, what="test")
 
     def probe(self, rows: Sequence[Row], *, max_tokens: int) -> dict[str, ValidationScores]:
         """Loss of rows on a fixed probe of training documents."""
         from trajsoup.lm.probe import probe_of
-        from trajsoup.study.score.rows import score_validation
 
-        return self._score(
-            score_validation,
-            rows,
-            split=Split.VALIDATION,
-            what="probe",
+        on_probe = dataclasses.replace(
+            self,
             corpus=dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens)),
-            records=self.folder / "probe",
+            folder=self.folder / "probe",
             settings=dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None),
         )
+        return on_probe.validate(rows, what="probe")
+
+    def _score(
+        self, rows: Sequence[Row], store: ScoreStore[Scores], kind: type[Scores], *, what: str
+    ) -> dict[str, Scores]:
+        """What the machines of the executor have not scored into the records, this process does."""
+        from trajsoup.study.score.rows import score_rows
+
+        if self.executor is not None and len(rows) > 1:
+            from trajsoup.study.score.tasks import share_scores
+
+            share_scores(rows, self, split=store.split, what=what)
+        return score_rows(rows, self, store, kind, what=what)
 
 
 def make_scorer(
@@ -132,7 +89,7 @@ def make_scorer(
     folder: Path,
     evaluation: EvaluationPlan,
     base: Path,
-    progress: OnScore = lambda what, done, total: None,
+    progress: OnScore = silent,
     model_source: Checkpoint | None = None,
     options: Options | None = None,
     executor: Executor | None = None,

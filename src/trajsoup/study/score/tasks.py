@@ -6,19 +6,15 @@ The records are named by content, so it does not matter who wrote one, or whethe
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
-from trajsoup.engine.executor import TASK_SECONDS, Executor
+from trajsoup.engine.executor import TASK_SECONDS
 from trajsoup.store.checkpoint import open_checkpoint
-
-if TYPE_CHECKING:
-    from trajsoup.lm.corpus import Corpus
-    from trajsoup.study.score.rows import ScoreSettings
+from trajsoup.store.remote import absolute
+from trajsoup.study.score.scorer import Scorer, silent
 
 ROWS_EACH = 8  # of one task: a model is loaded once for them
 
@@ -30,56 +26,41 @@ class ScoreTask:
     rows: tuple[Row, ...]
     split: Split
     paths: Mapping[str, str]  # key -> path of a checkpoint
-    corpus: Corpus
-    records: Path
-    settings: ScoreSettings
+    scorer: Scorer  # without what does not travel: open checkpoints, memory, training documents
 
 
-def share_scores(
-    rows: Sequence[Row],
-    *,
-    split: Split,
-    paths: Mapping[str, str],
-    corpus: Corpus,
-    records: Path,
-    settings: ScoreSettings,
-    executor: Executor,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> None:
+def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str) -> None:
     """Have every row scored by some machine. Reading the records afterwards is the caller's part."""
-    light = dataclasses.replace(corpus, train=corpus.validation)  # training documents need not travel
-    tasks = [
-        ScoreTask(
-            rows=tuple(rows[i : i + ROWS_EACH]),
-            split=split,
-            paths=paths,
-            corpus=light,
-            records=records,
-            settings=settings,
-        )
-        for i in range(0, len(rows), ROWS_EACH)
-    ]
+    assert scorer.executor is not None
+    light = dataclasses.replace(
+        scorer,
+        corpus=dataclasses.replace(scorer.corpus, train=scorer.corpus.validation),
+        checkpoints={},
+        folder=scorer.folder.absolute(),
+        progress=silent,
+        model_source=None,
+        options=None,
+        executor=None,
+    )
+    paths = {key: absolute(checkpoint.path) for key, checkpoint in scorer.checkpoints.items()}
+    shares = [tuple(rows[i : i + ROWS_EACH]) for i in range(0, len(rows), ROWS_EACH)]
+    tasks = [ScoreTask(rows=share, split=split, paths=paths, scorer=light) for share in shares]
     done = 0
 
     def count(number: int, scored: int) -> None:
         nonlocal done
         done += scored
-        progress(done, len(rows))
+        scorer.progress(what, done, len(rows))
 
-    executor.map(score_some, tasks, timeout_seconds=TASK_SECONDS, progress=count)
+    scorer.executor.map(score_some, tasks, timeout_seconds=TASK_SECONDS, progress=count)
 
 
 def score_some(task: ScoreTask) -> int:
     """Score the rows of one task; return their number."""
-    from trajsoup.study.score.rows import score_test, score_validation
-
     keys = {key for row in task.rows for key in row.weights}
-    score = score_test if task.split is Split.TEST else score_validation
-    score(
-        task.rows,
-        checkpoints={key: open_checkpoint(task.paths[key]) for key in keys},
-        corpus=task.corpus,
-        records=task.records,
-        settings=task.settings,
-    )
+    scorer = dataclasses.replace(task.scorer, checkpoints={key: open_checkpoint(task.paths[key]) for key in keys})
+    if task.split is Split.TEST:
+        scorer.test(task.rows)
+    else:
+        scorer.validate(task.rows)
     return len(task.rows)
