@@ -260,8 +260,8 @@ def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch
     of_branches = {key: count for key, count in reads.items() if key[1] in branches}
     assert len(of_branches) == 18
     assert set(of_branches.values()) == {1}
-    for name in ("rows", "evaluations", "answer", "sweeps/scaling"):
-        assert again.records.path(name).read_bytes() == ran.records.path(name).read_bytes()
+    for kind, name in ((RowsRecord, None), (EvaluationsRecord, None), (AnswerRecord, None), (SweepRecord, "scaling")):
+        assert again.records.path(kind, name).read_bytes() == ran.records.path(kind, name).read_bytes()
 
 
 def test_an_allocation_keeps_its_merge_size(ran):
@@ -332,8 +332,9 @@ def test_the_example_records_can_be_read():
     from pathlib import Path
 
     records = Records(Path(__file__).parents[1] / "data" / "example-study")
-    for path in records.folder.rglob("*.json"):
-        assert records.read(str(path.relative_to(records.folder).with_suffix(""))) is not None
+    read = [records.read(stage.record) for stage in STAGES if not stage.record.SEVERAL]
+    found = [*filter(None, read), *records.every(SweepRecord).values()]
+    assert len(found) == len(list(records.folder.rglob("*.json")))
 
 
 def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_path):
