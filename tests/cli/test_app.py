@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 from tests.command import succeeds, trajsoup
 from trajsoup import __version__
@@ -19,6 +20,22 @@ def test_every_command_has_help(command):
 def test_every_command_that_prints_a_result_has_json():
     for command in COMMANDS:
         assert "--json" in succeeds(command, "--help").out
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "train", "sweep", "geometry", "merge", "doctor"])
+def test_every_command_with_a_heavy_pass_runs_on_a_cluster_too(command):
+    help_text = succeeds(command, "--help").out
+    assert "--engine" in help_text
+    assert "--address" in help_text
+
+
+def test_an_option_of_one_name_has_one_help_everywhere():
+    """The same flag has the same name, form and meaning in every command; --output is what each command makes."""
+    own = {"--output", "--seeds", "--branch", "--seed", "--help"}
+    found = {}
+    for command in get_command(app).commands.values():
+        for option in (p for p in command.params if p.opts[0].startswith("--") and p.opts[0] not in own):
+            assert found.setdefault(option.opts[0], option.help) == option.help, option.opts[0]
 
 
 def test_the_version():

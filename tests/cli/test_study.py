@@ -32,17 +32,30 @@ def test_a_finished_study_prints_its_tables_without_computing(study):
     assert "95 % bootstrap interval" in done.out
 
 
-def test_tables_come_as_markdown_csv_and_json(study):
+def test_tables_come_as_markdown_and_csv(study):
     assert "| Trajectory Soup (Limited) |" in succeeds("run", study, "--format", "markdown").out
     assert "Trajectory Soup (Limited),EXP" in succeeds("run", study, "--format", "csv").out
-    lines = succeeds("sweep", study, "allocation", "--format", "json").out.splitlines()
-    assert json.loads(lines[0])["columns"][0] == "series"
 
 
-def test_run_as_json_says_that_nothing_was_made(study):
+def test_run_as_json_says_that_nothing_was_made_and_where_everything_is(study):
     done = succeeds("run", study, "--json").json
     assert done["made"] == []
     assert done["words"]
+    assert Path(done["report"]).is_file()
+
+
+def test_a_run_ends_with_where_the_soup_and_the_page_are_and_what_to_do_next(study):
+    lines = succeeds("run", study.parent).out.splitlines()  # the study named by its folder
+    assert [line.split(":")[0] for line in lines[-5:-2]] == ["soup", "report", "records"]
+    assert lines[-1].startswith("next: trajsoup verify ")
+    assert (study.parent / "report" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "status", "sweep", "geometry", "report"])
+def test_a_study_is_named_by_its_file_or_by_its_folder(study, command):
+    more = {"sweep": ["allocation"], "report": ["--no-images"], "plan": ["--no-corpus"]}.get(command, [])
+    by_file, by_folder = (succeeds(command, name, *more, "--json").json for name in (study, study.parent))
+    assert by_file == by_folder
 
 
 def test_status_of_a_finished_and_of_a_new_study(study, tmp_path):

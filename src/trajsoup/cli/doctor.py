@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
-from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
+from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, TokensPerStep, chosen_executor
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ def doctor(
     ],
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Say before any merge whether these runs will average well. Exits with 1 if a branch must be left out."""
@@ -32,9 +34,9 @@ def doctor(
     fork = None if fork_point is None else place(fork_point)
     places = [place(text) for text in inputs]
     study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step)
-    with progress_bar("reading", pass_bytes(study)) as progress:
-        folder = study_folder(places)
-        result = examine(study, folder=folder, relation=_measured(folder), progress=progress)
+    folder = study_folder(places)
+    with progress_bar("reading", pass_bytes(study)) as progress, chosen_executor(engine, address) as executor:
+        result = examine(study, folder=folder, relation=_measured(folder), executor=executor, progress=progress)
     if as_json:
         show_json({"healthy": result.healthy, **asdict(result)})
     else:

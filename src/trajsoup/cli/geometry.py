@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from trajsoup.cli.console import show_json, show_notes, show_table
-from trajsoup.cli.plan import StudyFile
-from trajsoup.cli.scan import Json
+from trajsoup.cli.options import Address, Engine, EngineOption, Json, Study, chosen_executor, study_file
 
 
-def geometry(study: StudyFile, as_json: Json = False) -> None:
+def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address = None, as_json: Json = False) -> None:
     """Show directions and angles of the branches of a study that was run, the gain of pairs, and what theory predicts."""
     import dataclasses
 
@@ -18,15 +17,16 @@ def geometry(study: StudyFile, as_json: Json = False) -> None:
     from trajsoup.study.records.files import Records, writing
     from trajsoup.study.records.results import GeometryRecord, RowsRecord
     from trajsoup.study.records.scaling import TheoryRecord
+    from trajsoup.study.score.scorer import silent
     from trajsoup.study.stages.geometry import geometry_stage
     from trajsoup.study.stages.theory import theory_stage
     from trajsoup.study.train.data import cache_folder
     from trajsoup.study.workbench import Workbench
 
-    setup = load_setup(study)
+    setup = load_setup(study_file(study))
     Records(setup.output).require(RowsRecord)
-    with writing(setup.output) as records:
-        bench = Workbench(setup, cache=cache_folder(), progress=lambda what, done, total: None, records=records)
+    with writing(setup.output) as records, chosen_executor(engine, address) as executor:
+        bench = Workbench(setup, cache=cache_folder(), progress=silent, records=records, executor=executor)
         theory_stage(bench)
         geometry_stage(bench)
     record, predicted = records.require(GeometryRecord), records.require(TheoryRecord)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
-from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
-from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
+from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, TokensPerStep, chosen_executor
 from trajsoup.core.coefficients import Coefficients
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import Select

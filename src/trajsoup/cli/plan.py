@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.options import Json, Study, study_file
 from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
     from trajsoup.study.train.plan import Plan
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (YAML).", show_default=False)]
-
 
 def plan(
-    study: StudyFile,
+    study: Study,
     corpus: Annotated[
         bool, typer.Option("--corpus/--no-corpus", help="Tokenise the corpus, to count epochs and validation tokens.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
     from trajsoup.core.quantity import format_tokens
@@ -30,7 +28,7 @@ def plan(
     from trajsoup.study.train.data import cache_folder, load_data
     from trajsoup.study.train.plan import plan_study, require_room
 
-    loaded = load_study(study)
+    loaded = load_study(study_file(study))
     plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
     data = load_data(loaded, cache=cache_folder()) if corpus else None
     planned = plan_study(

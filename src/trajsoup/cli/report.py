@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_notes
+from trajsoup.cli.console import show_json, show_notes
+from trajsoup.cli.options import Json, Study, study_folder
 from trajsoup.core.quantity import format_bytes
-
-StudyPlace = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
-]
 
 
 def report(
-    study: StudyPlace,
+    study: Study,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Where to write. Default: report/ in the study.", show_default=False),
@@ -24,6 +22,7 @@ def report(
     images: Annotated[
         bool, typer.Option("--images/--no-images", help="Also write each figure as SVG and PNG; needs a chromium.")
     ] = True,
+    as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page, the same tables as Markdown and CSV, and each figure as SVG and PNG."""
     from trajsoup.report.reading import read_contents
@@ -32,15 +31,9 @@ def report(
     require_libraries(NEEDED)
     folder = study_folder(study)
     written = write_report(read_contents(folder), output or folder / "report", images=images)
+    if as_json:
+        show_json(dataclasses.asdict(written))
+        return
     typer.echo(f"{written.page} ({format_bytes(written.page_bytes)})")
     typer.echo(f"{written.figures} figures, {written.tables} tables, {written.images} image files")
     show_notes(written.notes)
-
-
-def study_folder(study: Path) -> Path:
-    """The folder that holds records/: the one named, or the one that the study file writes to."""
-    if study.is_dir():
-        return study
-    from trajsoup.study.file.setup import load_setup
-
-    return load_setup(study).output

@@ -1,18 +1,33 @@
-"""`trajsoup run`: every stage of a study, or what is left of it."""
+"""`trajsoup run`: every stage of a study, or what is left of it, and its report."""
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trajsoup.cli.console import show_json
-from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
-from trajsoup.cli.plan import StudyFile
-from trajsoup.cli.scan import Json
-from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, paragraph, show_study
+from trajsoup.cli.options import (
+    Address,
+    Engine,
+    EngineOption,
+    Form,
+    FormOption,
+    Jobs,
+    Json,
+    Study,
+    chosen_executor,
+    limited_instructions,
+    study_file,
+)
+from trajsoup.cli.study_output import StageLines, show_study
 from trajsoup.cli.train import live
+
+if TYPE_CHECKING:
+    from trajsoup.study.file.setup import Setup
 
 
 class Emit(StrEnum):
@@ -22,11 +37,8 @@ class Emit(StrEnum):
 
 
 def run(
-    study: StudyFile,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
-    ] = None,
+    study: Study,
+    jobs: Jobs = None,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
     emit: Annotated[
@@ -36,27 +48,54 @@ def run(
     form: FormOption = Form.TERMINAL,
     as_json: Json = False,
 ) -> None:
-    """Plan, train, validate, screen, select, blend, evaluate. Goes on where it was; runs that exist are not trained."""
+    """Plan, train, validate, screen, select, blend, evaluate, report. Goes on where it was; existing runs are not trained."""
     from trajsoup.study.file.setup import load_setup
-    from trajsoup.study.records.results import AnswerRecord
-    from trajsoup.study.run import run_study
 
-    setup = load_setup(study)
+    setup = load_setup(study_file(study))
     if emit is not None:
         from trajsoup.study.train.slurm import write_scripts
 
         folder = write_scripts(setup)
         typer.echo(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")
         return
+    run_and_show(setup, jobs=jobs, engine=engine, address=address, form=form, as_json=as_json)
+
+
+def run_and_show(
+    setup: Setup, *, jobs: int | None, engine: Engine, address: str | None, form: Form, as_json: bool, remark: str = ""
+) -> None:
+    """Run a study to its end, write its report, print its tables and what was seen, and say what to do next."""
+    from trajsoup.study.records.results import AnswerRecord, SeedsRecord
+    from trajsoup.study.run import run_study
+
+    begin = time.monotonic()
     lines = StageLines()
     with limited_instructions(), live() as on_train, chosen_executor(engine, address) as executor:
         ran = run_study(
             setup, jobs=jobs, on_stage=lines.stage, on_train=on_train, on_score=lines.score, executor=executor
         )
-    answer = ran.records.require(AnswerRecord)
+    over_seeds = ran.records.read(SeedsRecord)
+    words = ran.records.require(AnswerRecord).words if over_seeds is None else over_seeds.words
+    page = _write_report(setup.output)
     if as_json:
-        show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "words": answer.words})
+        show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "report": page, "words": words})
         return
     show_study(ran.records, form)
-    typer.echo(paragraph(answer.words))
-    typer.echo(f"\nsoup: {ran.soup}\nrecords: {ran.records.folder}")
+    typer.echo(" ".join(words) + (f"\n\n{remark}" if remark else ""))
+    typer.echo(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
+    typer.echo(f"{time.monotonic() - begin:.0f} seconds")
+    typer.echo(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
+
+
+def _write_report(folder: Path) -> Path | None:
+    """The page of the study; None where the libraries for it are not installed."""
+    from trajsoup.errors import TrajsoupError
+    from trajsoup.report.reading import read_contents
+    from trajsoup.report.writing import NEEDED, require_libraries, write_report
+
+    try:
+        require_libraries(NEEDED)
+    except TrajsoupError as error:
+        typer.echo(f"no report: {error}", err=True)
+        return None
+    return write_report(read_contents(folder), folder / "report", images=False).page

@@ -8,16 +8,10 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.options import ForkPoint, Json, TokensPerStep
 from trajsoup.store.remote import place
 
 RunDirs = Annotated[list[str], typer.Argument(metavar="RUN_DIR", help="One folder or URL per run.", show_default=False)]
-ForkPoint = Annotated[
-    str | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
-]
-TokensPerStep = Annotated[
-    int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def scan(

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.report import StudyPlace, study_folder
+from trajsoup.cli.console import show_json
+from trajsoup.cli.options import Json, Study, study_folder
 
 
 def serve(
-    study: StudyPlace,
+    study: Study,
     host: Annotated[str, typer.Option(help="Address to bind. Other than this machine's own, a token is asked for.")] = (
         "127.0.0.1"
     ),
@@ -24,6 +25,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show the report live while branches train: read-only, on this machine only unless told otherwise."""
     import secrets
@@ -42,6 +44,10 @@ def serve(
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    typer.echo(address if token is None else f"{address}?token={token}")
+    address = address if token is None else f"{address}?token={token}"
+    if as_json:
+        show_json({"address": address, "study": folder})
+    else:
+        typer.echo(address)
     with contextlib.suppress(KeyboardInterrupt):  # how one stops it
         run_server(folder, host=host, port=port, token=token)

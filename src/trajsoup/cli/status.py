@@ -10,14 +10,11 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json, show_table
-from trajsoup.cli.report import StudyPlace, study_folder
-from trajsoup.cli.scan import Json
-from trajsoup.errors import StudyError
-from trajsoup.study.records.files import FOLDER
+from trajsoup.cli.options import Json, Study, study_file, study_folder
 
 
 def status(
-    study: StudyPlace,
+    study: Study,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the study until it is done.")] = False,
 ) -> None:
@@ -28,15 +25,14 @@ def status(
 
         follow(folder)
         return
-    if study.is_dir():
-        if as_json:
-            raise StudyError(f"{study} is a folder, and --json lists stages: name the study file")
+    if study.is_dir() and not as_json:
         _overview(folder)
         return
     from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.records.files import FOLDER
     from trajsoup.study.status import stages_of
 
-    found = stages_of(load_setup(study))
+    found = stages_of(load_setup(study_file(study)))
     if as_json:
         show_json([{"seed": s.seed, "stage": s.stage, "state": s.state, "detail": s.detail} for s in found])
         return

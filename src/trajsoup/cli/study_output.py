@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from trajsoup.cli.console import show_table
+from trajsoup.cli.options import Form
 
 if TYPE_CHECKING:
     from trajsoup.study.records.files import Records
@@ -20,24 +18,10 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 10
 
 
-class Form(StrEnum):
-    """How tables are printed."""
-
-    TERMINAL = "terminal"
-    MARKDOWN = "markdown"
-    CSV = "csv"
-    JSON = "json"  # one object for each table, a line each
-
-
-FormOption = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
-
-
 def show(table: Table, form: Form) -> None:
     """Print one table."""
     if form is Form.MARKDOWN:
         typer.echo(table.markdown())
-    elif form is Form.JSON:
-        typer.echo(table.json())
     elif form is Form.CSV:
         typer.echo(table.csv(), nl=False)
     else:
@@ -81,11 +65,6 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
         show(table, form)
 
 
-def paragraph(sentences: Sequence[str]) -> str:
-    """One paragraph."""
-    return " ".join(sentences)
-
-
 class StageLines:
     """Says on stderr which stage is at work, and how many rows are scored, now and then."""
 
@@ -103,17 +82,3 @@ class StageLines:
         if done == total or now - self._last >= (1 if sys.stderr.isatty() else PLAIN_SECONDS):
             self._last = now
             typer.echo(f"  {what}: {done} of {total} rows", err=True)
-
-
-@contextlib.contextmanager
-def limited_instructions() -> Iterator[None]:
-    """Give torch, before it is loaded here, the instructions it may use on this machine."""
-    import os
-
-    from trajsoup.lm.cpu_isa import isa_environment
-    from trajsoup.study.train.data import cache_folder
-
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ |= isa_environment(cache=cache_folder())
-    yield

@@ -7,19 +7,31 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json
-from trajsoup.cli.plan import StudyFile
-from trajsoup.cli.scan import Json
-from trajsoup.cli.study_output import Form, FormOption, StageLines, limited_instructions, show
+from trajsoup.cli.options import (
+    Address,
+    Engine,
+    EngineOption,
+    Form,
+    FormOption,
+    Json,
+    Study,
+    chosen_executor,
+    limited_instructions,
+    study_file,
+)
+from trajsoup.cli.study_output import StageLines, show
 
 
 def sweep(
-    study: StudyFile,
+    study: Study,
     name: Annotated[
         list[str] | None,
         typer.Argument(
             help="Sweeps of the study file, or presets of the paper. Default: all of the file.", show_default=False
         ),
     ] = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     form: FormOption = Form.TERMINAL,
     as_json: Json = False,
 ) -> None:
@@ -32,15 +44,15 @@ def sweep(
     from trajsoup.study.run import run_sweeps
     from trajsoup.study.tables import sweep_table
 
-    setup = load_setup(study)
+    setup = load_setup(study_file(study))
     declared = {s.name: s for s in setup.sweeps}
     presets = {s.name: s for s in parse_sweeps("paper", where="")}
     known = {**presets, **declared}
     if unknown := [n for n in name or () if n not in known]:
         raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}")
     wanted = [known[n] for n in name] if name else list(declared.values()) or [presets[k.value] for k in SweepKind]
-    with limited_instructions():
-        made = run_sweeps(setup, wanted, on_score=StageLines().score)
+    with limited_instructions(), chosen_executor(engine, address) as executor:
+        made = run_sweeps(setup, wanted, on_score=StageLines().score, executor=executor)
     records = Records(setup.output)
     if as_json:
         show_json({"made": made, "records": [records.path(SweepRecord, s.name) for s in wanted]})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
-from trajsoup.cli.plan import StudyFile
+from trajsoup.cli.options import Address, Engine, EngineOption, Jobs, Json, Study, chosen_executor, study_file
 
 if TYPE_CHECKING:
     from trajsoup.study.train.branches import OnProgress, Stage
@@ -22,27 +22,32 @@ PLAIN_SECONDS = 15  # between two lines where the display is no terminal
 
 
 def train(
-    study: StudyFile,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
-    ] = None,
+    study: Study,
+    jobs: Jobs = None,
     branch: Annotated[
         list[str] | None, typer.Option(help="Train this branch only; repeat for more.", show_default=False)
     ] = None,
     fork_point_only: Annotated[
         bool, typer.Option("--fork-point-only", help="Prepare corpus and fork point; train no branch.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
+    as_json: Json = False,
 ) -> None:
     """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
     from trajsoup.errors import TrainError
     from trajsoup.study.file.study import load_study
     from trajsoup.study.train.branches import train_study
 
-    loaded = load_study(study)
-    with live() as on_progress:
-        trained = train_study(loaded, jobs=jobs, branches=[] if fork_point_only else branch, on_progress=on_progress)
+    loaded = load_study(study_file(study))
+    with live() as on_progress, chosen_executor(engine, address) as executor:
+        trained = train_study(
+            loaded,
+            jobs=jobs,
+            branches=[] if fork_point_only else branch,
+            on_progress=on_progress,
+            executor=executor,
+        )
     show_notes(trained.plan.notes)
     if as_json:
         branches = {

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json
-from trajsoup.cli.scan import Json
+from trajsoup.cli.options import Json
 from trajsoup.store.remote import absolute, place
 
 

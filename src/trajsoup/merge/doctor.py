@@ -17,6 +17,7 @@ from trajsoup.core.gram import Gram
 from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
 from trajsoup.core.screening import Verdict, screen
 from trajsoup.core.trajectory import merged_trajectories
+from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
 from trajsoup.engine.kept_gram import FILE, MATRICES, groups, kept_gram
 from trajsoup.engine.workers import Options
@@ -82,6 +83,7 @@ def examine(
     folder: Path | None = None,
     relation: Relation | None = None,
     options: Options | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Examination:
     """Read every checkpoint once and judge each branch. Damage is reported, not raised.
@@ -92,7 +94,7 @@ def examine(
     checkpoints, problems = _open(study)
     fork = None if study.fork_point is None else absolute(study.fork_point)
     _require_fork_point(fork, problems)
-    matrix = _matrix(checkpoints, fork, folder, options, progress)
+    matrix = _matrix(checkpoints, fork, folder, options, executor, progress)
     for found in matrix.nonfinite:
         problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
     _require_fork_point(fork, problems)
@@ -118,15 +120,24 @@ def _matrix(
     fork: str | None,
     folder: Path | None,
     options: Options | None,
+    executor: Executor | None,
     progress: Callable[[int], None],
 ) -> Gram:
     """From the study's record where there is one; on bare run folders, hashing them would cost a second read."""
     if folder is None:
-        return gram(checkpoints, centre=fork, groups=groups, options=options, progress=progress)
+        return gram(checkpoints, centre=fork, groups=groups, options=options, executor=executor, progress=progress)
     identities = Identities(folder / IDENTITIES)
     hashes = {key: identities.checkpoint(checkpoint) for key, checkpoint in checkpoints.items()}
     identities.save()
-    return kept_gram(checkpoints, hashes=hashes, centre=fork, path=folder / FILE, options=options, progress=progress)
+    return kept_gram(
+        checkpoints,
+        hashes=hashes,
+        centre=fork,
+        path=folder / FILE,
+        options=options,
+        executor=executor,
+        progress=progress,
+    )
 
 
 def _pairs(

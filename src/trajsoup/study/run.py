@@ -19,7 +19,7 @@ from trajsoup.study.file.sweeps import Sweep
 from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
 from trajsoup.study.records.results import ScreenRecord, SeedsRecord
-from trajsoup.study.score.scorer import OnScore
+from trajsoup.study.score.scorer import OnScore, silent
 from trajsoup.study.seeds_at_once import OnStage, evenly, run_seeds
 from trajsoup.study.stages import STAGES
 from trajsoup.study.stages.answer import SOUP
@@ -52,7 +52,7 @@ def run_study(
     corpus: Corpus | None = None,
     on_stage: OnStage = lambda stage, seed: None,
     on_train: OnProgress | None = None,
-    on_score: OnScore = lambda what, done, total: None,
+    on_score: OnScore = silent,
     executor: Executor | None = None,
 ) -> Ran:
     """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
@@ -100,7 +100,7 @@ def run_study(
 def is_finished(setup: Setup, *, cache: Path) -> bool:
     """Whether every record of one seed stands. Makes nothing, and loads nothing but the records' inputs."""
     records = Records(setup.output, look_only=True)
-    bench = Workbench(setup, cache=cache, progress=lambda what, done, total: None, records=records)
+    bench = Workbench(setup, cache=cache, progress=silent, records=records)
     try:
         run_one(bench)
     except NotMadeError:
@@ -114,12 +114,20 @@ def run_sweeps(
     *,
     cache: Path | None = None,
     corpus: Corpus | None = None,
-    on_score: OnScore = lambda what, done, total: None,
+    on_score: OnScore = silent,
+    executor: Executor | None = None,
 ) -> list[str]:
     """Make the records of these sweeps for a study that has been run; return the names of those made now."""
     Records(setup.output).require(ScreenRecord)
     with writing(setup.output) as records:
-        bench = Workbench(setup, cache=cache or cache_folder(), progress=on_score, corpus=corpus, records=records)
+        bench = Workbench(
+            setup,
+            cache=cache or cache_folder(),
+            progress=on_score,
+            corpus=corpus,
+            records=records,
+            executor=executor,
+        )
         made = make_sweeps(bench, sweeps)
         make_frontier(bench, sweeps)
         return made

@@ -1,0 +1,110 @@
+"""Options that several commands share: the same flag has the same name, form and meaning everywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from trajsoup.engine.executor import Executor
+
+
+class Engine(StrEnum):
+    """Where tasks run."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class Form(StrEnum):
+    """How tables are printed."""
+
+    TERMINAL = "terminal"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+
+
+Study = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+FormOption = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
+]
+ForkPoint = Annotated[
+    str | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
+]
+TokensPerStep = Annotated[
+    int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
+]
+EngineOption = Annotated[Engine, typer.Option("--engine", help="This machine, or a Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster to join; default: one started on this machine.", show_default=False),
+]
+
+
+def study_file(study: Path) -> Path:
+    """The study file: the one named, or that of the folder named."""
+    if not study.is_dir():
+        return study
+    from trajsoup.errors import StudyError
+
+    folder = study.absolute()
+    beside = folder.with_name(f"{folder.name.removesuffix('-soups')}.yaml")  # runs that exist: x.yaml writes to x-soups
+    found = [path for path in (folder / "study.yaml", beside) if path.is_file()] or sorted(folder.glob("*.yaml"))
+    if len(found) != 1:
+        raise StudyError(
+            f"{study} holds {len(found) or 'no'} study file{'s' * (len(found) != 1)}: name the file itself"
+        )
+    return found[0]
+
+
+def study_folder(study: Path) -> Path:
+    """The folder that holds records/: the one named, or the one that the study file writes to."""
+    if study.is_dir():
+        return study
+    from trajsoup.study.file.setup import load_setup
+
+    return load_setup(study).output
+
+
+@contextlib.contextmanager
+def chosen_executor(engine: Engine, address: str | None) -> Iterator[Executor | None]:
+    """Yield the executor that the options name; None: the command itself does the work, with its own threads."""
+    if engine is Engine.LOCAL:
+        if address is not None:
+            raise typer.BadParameter("belongs to --engine ray", param_hint="--address")
+        yield None
+        return
+    from trajsoup.engine.ray_executor import ray_executor
+
+    path = os.pathsep.join(p for p in sys.path if p)  # workers must find the package as this process did
+    with ray_executor(address=address, environment={"PYTHONPATH": path}) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def limited_instructions() -> Iterator[None]:
+    """Give torch, before it is loaded here, the instructions it may use on this machine; afterwards all is as it was."""
+    from trajsoup.lm.cpu_isa import isa_environment
+    from trajsoup.study.train.data import cache_folder
+
+    before = dict(os.environ)
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    os.environ |= {**quiet, **before, **isa_environment(cache=cache_folder())}
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ |= before
