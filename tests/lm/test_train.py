@@ -74,6 +74,20 @@ def test_a_branch_saves_weights_at_its_positions_and_one_state(tmp_path, fork_po
     assert losses[-1] < losses[0]
 
 
+def test_a_bf16_model_with_tied_embeddings_keeps_them_tied_in_its_checkpoints(tmp_path):
+    from tests.lm.tiny_models import llama_config, make_model
+
+    fork = tmp_path / "fork"
+    config = llama_config(257)
+    config.tie_word_embeddings = True
+    make_model(config).to(torch.bfloat16).save_pretrained(fork)
+    job = make_job(tmp_path / "EXP1", fork, dtype="bfloat16", horizon=1024)
+    train_branch(job)
+    saved, start = weights(job.folder, 4), load_file(fork / "model.safetensors")
+    assert saved.keys() == start.keys()  # no lm_head beside the embedding it is tied to
+    assert {n: t.dtype for n, t in saved.items()} == {n: t.dtype for n, t in start.items()}
+
+
 def test_positions_are_equal_for_every_batch_size(tmp_path, fork_point):
     for batch in (4, 8, 16):
         recipe = Recipe(peak_lr=1e-3, global_batch=batch)

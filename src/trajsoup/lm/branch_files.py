@@ -44,9 +44,14 @@ def save_checkpoint(
     weights = placed.full_weights()
     if dtype != "float32":
         # buffers (a router's fp32 bias) keep their dtype, as they do when transformers loads a bf16 model
-        trained = {name for name, _ in placed.model.named_parameters()}
+        trained = {name for name, _ in placed.model.named_parameters(remove_duplicate=False)}
         whole = placed.model.state_dict() if weights is None else weights
-        weights = {n: t.to(getattr(torch, dtype)) if n in trained else t for n, t in whole.items()}
+        cast: dict[int, torch.Tensor] = {}  # once for each storage: what is tied stays tied and is written once
+        for name in trained & whole.keys():
+            storage = whole[name].data_ptr()
+            if storage not in cast:
+                cast[storage] = whole[name].to(getattr(torch, dtype))
+        weights = {n: cast[t.data_ptr()] if n in trained else t for n, t in whole.items()}
     if accelerator.is_main_process and not out.exists():
         with _whole(out) as unfinished:
             placed.model.save_pretrained(unfinished, state_dict=weights)
