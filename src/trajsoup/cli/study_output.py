@@ -105,13 +105,17 @@ class StageLines:
 
 @contextlib.contextmanager
 def limited_instructions() -> Iterator[None]:
-    """Give torch, before it is loaded here, the instructions it may use on this machine."""
+    """Give torch, before it is loaded here, the instructions it may use on this machine; afterwards forget them."""
     import os
 
     from trajsoup.lm.cpu_isa import isa_environment
     from trajsoup.study.data import cache_folder
 
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ |= isa_environment(cache=cache_folder())
-    yield
+    wanted = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", **isa_environment(cache=cache_folder())}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}  # what the user set stays
+    os.environ |= added
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
