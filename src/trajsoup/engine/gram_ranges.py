@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trajsoup.engine import gram
 from trajsoup.engine.cells import Cells
 from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
@@ -51,10 +50,10 @@ def share_stretches(
     fast: bool,
     options: Options,
     executor: Executor,
+    stretch_bytes: int,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Sums, Bad]:
     """What `gram.sum_stretches` returns, computed by the machines of `executor`, which all see the same paths."""
-    size = gram.STRETCH_BYTES
     tasks = [
         RangeTask(
             paths=tuple(absolute(checkpoint.path) for checkpoint in checkpoints),
@@ -65,9 +64,9 @@ def share_stretches(
             fast=fast,
             options=options,
             parts=tuple(parts),
-            stretch_bytes=size,
+            stretch_bytes=stretch_bytes,
         )
-        for parts in _ranges(float_spans(layout, checkpoints), size)
+        for parts in _ranges(float_spans(layout, checkpoints), stretch_bytes)
     ]
     results = executor.map(
         run_range,
@@ -85,7 +84,6 @@ def share_stretches(
 
 def run_range(task: RangeTask) -> tuple[Sums, Bad]:
     """Do one task, on whatever machine this is."""
-    gram.STRETCH_BYTES = task.stretch_bytes
     return sum_stretches(
         [open_checkpoint(path) for path in task.paths],
         fork=task.fork,
@@ -94,6 +92,7 @@ def run_range(task: RangeTask) -> tuple[Sums, Bad]:
         new=task.new,
         fast=task.fast,
         options=task.options,
+        stretch_bytes=task.stretch_bytes,
         parts=task.parts,
     )
 
