@@ -28,7 +28,7 @@ from trajsoup.engine.layout import Layout, Span, make_layout, spans
 from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.errors import GeometryError
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 STRETCH_BYTES = 64 << 20  # of the file: what is summed on its own, a multiple of CHUNK_BYTES
 CHUNK_BYTES = 32 << 10  # of one checkpoint: 16K columns of bf16, whose fp32 sums stay accurate
@@ -131,7 +131,7 @@ def gram(
             name: _extended(known.group(name), totals[name], fork=fork, new=new, places=places) for name in members
         }
     wrong = [
-        Nonfinite(key=keys[m], file=order[m].files[order[m].tensors[name][0]].name, tensor=name)
+        Nonfinite(key=keys[m], file=order[m].files[order[m].tensors[name].boxes[0].file].name, tensor=name)
         for m, name in sorted(bad)
     ]
     return Gram(

@@ -14,8 +14,9 @@ from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.layout import Layout, Span
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.formats import Format
 from trajsoup.store.remote import absolute
-from trajsoup.store.safetensors import ITEM_BYTES
+from trajsoup.store.stored import ITEM_BYTES
 
 TASK_STRETCHES = 16  # of one task: 1 GB of every checkpoint
 
@@ -24,7 +25,7 @@ TASK_STRETCHES = 16  # of one task: 1 GB of every checkpoint
 class RangeTask:
     """Some stretches of every checkpoint."""
 
-    paths: tuple[str, ...]
+    places: tuple[tuple[str, Format], ...]
     fork: int | None
     layout: Layout
     cells: Cells
@@ -37,7 +38,7 @@ class RangeTask:
     @property
     def read_bytes(self) -> int:
         """Bytes that the task reads."""
-        return sum(span.items * ITEM_BYTES[span.dtype] for span in self.parts) * len(self.paths)
+        return sum(span.items * ITEM_BYTES[span.dtype] for span in self.parts) * len(self.places)
 
 
 def share_stretches(
@@ -56,7 +57,7 @@ def share_stretches(
     """What `gram.sum_stretches` returns, computed by the machines of `executor`, which all see the same paths."""
     tasks = [
         RangeTask(
-            paths=tuple(absolute(checkpoint.path) for checkpoint in checkpoints),
+            places=tuple((absolute(checkpoint.path), checkpoint.format) for checkpoint in checkpoints),
             fork=fork,
             layout=layout,
             cells=cells,
@@ -85,7 +86,7 @@ def share_stretches(
 def run_range(task: RangeTask) -> tuple[Sums, Bad]:
     """Do one task, on whatever machine this is."""
     return sum_stretches(
-        [open_checkpoint(path) for path in task.paths],
+        [open_checkpoint(path, format=format) for path, format in task.places],
         fork=task.fork,
         layout=task.layout,
         cells=task.cells,

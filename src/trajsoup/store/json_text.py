@@ -7,10 +7,26 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from trajsoup.errors import CheckpointError
+from trajsoup.store.remote import Place
+
 
 def json_text(data: Any) -> str:
     """Indented JSON: NaN and infinities as null, whatever JSON does not know (paths) as text."""
     return json.dumps(_plain(data), indent=2, default=str, allow_nan=False)
+
+
+def load_json(path: Place) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}): copy or save it again") from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}: check the path and its permissions") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is not a JSON object: copy or save it again")
+    return data
 
 
 def _plain(data: Any) -> Any:
