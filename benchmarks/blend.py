@@ -23,6 +23,7 @@ from trajsoup.engine.blend import Sink, blend
 from trajsoup.engine.layout import make_layout
 from trajsoup.engine.sinks import FileSink, MemorySink
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.stored import Box
 
 HERE = Path(__file__).parent
 
@@ -255,10 +256,8 @@ class Bench:
 
 def _same_tensors(theirs: Checkpoint, ours: Checkpoint) -> str:
     different = total = 0
-    for name, (i, tensor) in ours.tensors.items():
-        j, twin = theirs.tensors[name]
-        mine = _read(ours.files[i], tensor.offset, tensor.nbytes)
-        other = _read(theirs.files[j], twin.offset, twin.nbytes)
+    for name, tensor in ours.tensors.items():
+        (mine,), (other,) = ([_read(c.files[b.file], b) for b in c.tensors[name].boxes] for c in (ours, theirs))
         total += tensor.nbytes // 2
         different += (
             sum(a != b for a, b in zip(memoryview(mine).cast("H"), memoryview(other).cast("H"), strict=True))
@@ -268,10 +267,10 @@ def _same_tensors(theirs: Checkpoint, ours: Checkpoint) -> str:
     return "equal bit by bit" if not different else f"{different:,} of {total:,} values differ"
 
 
-def _read(path: Path, offset: int, nbytes: int) -> bytes:
+def _read(path: Path, box: Box) -> bytes:
     with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(nbytes)
+        file.seek(box.offset)
+        return file.read(box.nbytes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header
 
 HIDDEN, FEED_FORWARD, VOCAB = 2048, 5632, 32000
 LAYER_BYTES = 2 * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * FEED_FORWARD + 2 * HIDDEN)

@@ -27,7 +27,7 @@ from trajsoup.core.geometry import cosines, distances
 from trajsoup.core.gram import tensor_groups
 from trajsoup.engine.gram import gram
 from trajsoup.store.checkpoint import open_checkpoint
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header, read_header
 
 READ_BYTES = 1 << 20
 
@@ -134,8 +134,8 @@ def stacked(paths: Sequence[Path]) -> np.ndarray:
     for path in paths:
         checkpoint = open_checkpoint(path)
         parts = []
-        for file, header in zip(checkpoint.files, checkpoint.headers, strict=True):
-            bits = np.fromfile(file, np.uint16, offset=header.data_offset)
+        for file in checkpoint.files:
+            bits = np.fromfile(file, np.uint16, offset=read_header(file).data_offset)
             parts.append((bits.astype(np.uint32) << 16).view(np.float32))
         rows.append(np.concatenate(parts))
     return np.stack(rows)
@@ -157,13 +157,13 @@ def exact_products(paths: Sequence[Path]) -> list[list[float]]:
     """The same products wholly in fp64, one slice of columns at a time."""
     total = np.zeros((len(paths), len(paths)))
     opened = [open_checkpoint(path) for path in paths]
-    for i, header in enumerate(opened[0].headers):
+    for i, header in enumerate(map(read_header, opened[0].files)):
         items = (header.file_bytes - header.data_offset) // 2
         for start in range(0, items, 1 << 20):
             count = min(1 << 20, items - start)
             rows = []
             for checkpoint in opened:
-                offset = checkpoint.headers[i].data_offset + 2 * start
+                offset = read_header(checkpoint.files[i]).data_offset + 2 * start
                 bits = np.fromfile(checkpoint.files[i], np.uint16, count=count, offset=offset)
                 rows.append((bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64))
             x = np.array(rows)

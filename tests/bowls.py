@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header
 
 SHAPES = {"embed.weight": (64, 32), "layers.0.weight": (32, 32), "layers.1.weight": (32, 32), "norm.weight": (32,)}
 SIZE = sum(int(np.prod(shape)) for shape in SHAPES.values())

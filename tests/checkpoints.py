@@ -76,6 +76,12 @@ def write_in_order(path: Path, tensors: Mapping[str, torch.Tensor | np.ndarray])
     return write_raw(path, entries, data)
 
 
+def stored_bytes(checkpoint: Checkpoint, name: str) -> bytes:
+    """The bytes of a tensor that lies in one box, read by hand."""
+    (box,) = checkpoint.tensors[name].boxes
+    return checkpoint.files[box.file].read_bytes()[box.offset : box.offset + box.nbytes]
+
+
 def trajectory(
     folder: Path, *, count: int, items: int = 3000, dtype: str = "BF16", seed: int = 0, shards: int = 1
 ) -> dict[str, Checkpoint]:

@@ -43,6 +43,17 @@ def executor(request):
         yield executor
 
 
+@pytest.fixture
+def toy_format():
+    """The format of tests/toy_format.py is known while the test runs."""
+    from tests.toy_format import Toy
+    from trajsoup.store.formats import FORMATS, register
+
+    register(Toy())
+    yield
+    del FORMATS[Toy.name]
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say in the last lines when the pages were not looked at, and how to get a browser."""
     from tests.report.browsing import NO_BROWSER

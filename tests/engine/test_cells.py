@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trajsoup.engine.cells import chunks, find_cells
 from trajsoup.engine.layout import Layout, OutputFile, Span, blocks
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header
 
 TENSORS = [("a.weight", "BF16", (700,)), ("a.bias", "BF16", (30,)), ("steps", "I64", (2,)), ("b.weight", "F32", (500,))]
 

@@ -16,7 +16,7 @@ from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, GeometryError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header
 
 SHAPES = {
     "model.embed_tokens.weight": (101, 64),

@@ -2,21 +2,30 @@ import numpy as np
 import pytest
 
 from tests.checkpoints import trajectory
-from trajsoup.engine import gram as gram_module
-from trajsoup.engine import gram_ranges
+from trajsoup.core.gram import WHOLE
 from trajsoup.engine.gram import CHUNK_BYTES, gram
 
 
-@pytest.fixture
-def short_stretches(monkeypatch):
-    monkeypatch.setattr(gram_module, "STRETCH_BYTES", 2 * CHUNK_BYTES)
-    monkeypatch.setattr(gram_ranges, "TASK_STRETCHES", 2)
+class InThisProcess:
+    """Runs every task here, one after another."""
+
+    def map(self, function, items, *, progress, **_):
+        results = [function(item) for item in items]
+        for number, result in enumerate(results):
+            progress(number, result)
+        return results
+
+
+def in_short_stretches(found, **arguments):
+    """So short that the machines have several tasks each."""
+    return gram(found, stretch_bytes=CHUNK_BYTES, **arguments)
 
 
 @pytest.mark.parametrize("centre", ["c00", None])
-def test_many_workers_make_the_gram_matrix_of_one_bit_by_bit(executor, tmp_path, short_stretches, centre):
-    found = trajectory(tmp_path, count=4, items=200_000, shards=2)
-    alone, together = gram(found, centre=centre), gram(found, centre=centre, executor=executor)
+def test_many_workers_make_the_gram_matrix_of_one_bit_by_bit(executor, tmp_path, centre):
+    found = trajectory(tmp_path, count=4, items=1_000_000, shards=2)
+    alone = in_short_stretches(found, centre=centre)
+    together = in_short_stretches(found, centre=centre, executor=executor)
     assert together.keys == alone.keys
     for name in alone.groups:
         assert np.array_equal(together.group(name).inner, alone.group(name).inner)
@@ -24,9 +33,17 @@ def test_many_workers_make_the_gram_matrix_of_one_bit_by_bit(executor, tmp_path,
         assert together.group(name).centre_square == alone.group(name).centre_square
 
 
-def test_the_work_is_shared_and_every_byte_read_once(executor, tmp_path, short_stretches):
-    found = trajectory(tmp_path, count=2, items=200_000)
+def test_the_work_is_shared_and_every_byte_read_once(executor, tmp_path):
+    found = trajectory(tmp_path, count=2, items=1_000_000)
     heard = []
-    gram(found, centre="c00", executor=executor, progress=heard.append)
+    in_short_stretches(found, centre="c00", executor=executor, progress=heard.append)
     assert len(heard) > 2
-    assert sum(heard) == 2 * 2 * 200_000
+    assert sum(heard) == 2 * 2 * 1_000_000
+
+
+def test_one_gram_leaves_nothing_behind_for_the_next(tmp_path):
+    """A task once set the length of stretches for its whole process."""
+    found = trajectory(tmp_path, count=2, items=300_000)
+    first = gram(found, centre="c00").group(WHOLE).inner
+    gram(found, centre="c00", stretch_bytes=CHUNK_BYTES, executor=InThisProcess())
+    assert np.array_equal(gram(found, centre="c00").group(WHOLE).inner, first)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from trajsoup.engine.layout import blocks, make_layout, spans
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES, build_header
+from trajsoup.store.formats.safetensors import Entry, Safetensors, build_header
+from trajsoup.store.stored import FLOATS, ITEM_BYTES, Box, Tensor
 
 DTYPES = ["BF16", "F16", "F32", "F64", "I64", "U8", "BOOL"]
 tensor_maps = st.dictionaries(
@@ -28,7 +29,19 @@ def checkpoint_of(
     """A checkpoint that exists on paper only: tensors by name, in the given files and order."""
     headers = [build_header(((n, *tensors[n]) for n in names), metadata={}, align=align)[1] for names in files]
     paths = tuple(Path(f"model-{i + 1:05d}-of-{len(files):05d}.safetensors") for i in range(len(files)))
-    return Checkpoint(Path("ckpt"), paths, tuple(headers), Path("ckpt"))
+    found = {
+        name: Tensor(t.dtype, t.shape, (Box(i, t.offset, t.nbytes, (0,) * len(t.shape), t.shape),))
+        for i, header in enumerate(headers)
+        for name, t in header.tensors.items()
+    }
+    sizes = tuple(h.file_bytes for h in headers)
+    here = Path("ckpt")
+    return Checkpoint(path=here, files=paths, sizes=sizes, tensors=found, folder=here, format=Safetensors())
+
+
+def data_begins(checkpoint: Checkpoint, file: int) -> int:
+    """Where the first tensor of a file lies."""
+    return min(t.boxes[0].offset for t in checkpoint.tensors.values() if t.boxes[0].file == file)
 
 
 @st.composite
@@ -55,7 +68,7 @@ def test_blocks_cover_every_byte_of_output_and_ingredients_once_and_in_step(give
     tensors, checkpoints = given_
     layout = make_layout(checkpoints[0], dtype=dtype, shard_bytes=shard_bytes)
     outputs = [np.zeros(file.header.file_bytes, np.int32) for file in layout.files]
-    inputs = [[np.zeros(h.file_bytes, np.int32) for h in c.headers] for c in checkpoints]
+    inputs = [[np.zeros(size, np.int32) for size in c.sizes] for c in checkpoints]
     names = [name for file in layout.files for name in file.header.tensors]
     assert sorted(names) == sorted(tensors)
     for block in blocks(spans(layout, checkpoints), block_bytes=block_bytes):
@@ -70,21 +83,23 @@ def test_blocks_cover_every_byte_of_output_and_ingredients_once_and_in_step(give
             block.items - 1,
         ):  # the first and last number of a block belong to the same tensor everywhere
             header = layout.files[block.file].header
-            name, place = number_at(header, block.offset + position * out_item)
+            name, place = number_at(header.tensors, block.offset + position * out_item)
             for m, (file, offset) in enumerate(block.inputs):
-                assert number_at(checkpoints[m].headers[file], offset + position * item) == (name, place)
+                boxes = {n: (t, t.boxes[0]) for n, t in checkpoints[m].tensors.items()}
+                inside = {n: Entry(*t[:2], b.offset, b.nbytes) for n, (t, b) in boxes.items() if b.file == file}
+                assert number_at(inside, offset + position * item) == (name, place)
     for counts, file in zip(outputs, layout.files, strict=True):
         assert not counts[: file.header.data_offset].any()
         assert (counts[file.header.data_offset :] == 1).all()
     for m, checkpoint in enumerate(checkpoints):
-        for counts, header in zip(inputs[m], checkpoint.headers, strict=True):
-            assert not counts[: header.data_offset].any()
-            assert (counts[header.data_offset :] == 1).all()
+        for file, counts in enumerate(inputs[m]):
+            assert not counts[: data_begins(checkpoint, file)].any()
+            assert (counts[data_begins(checkpoint, file) :] == 1).all()
 
 
-def number_at(header, offset: int) -> tuple[str, int]:
+def number_at(entries, offset: int) -> tuple[str, int]:
     """Which number of which tensor lies at this offset."""
-    for name, t in header.tensors.items():
+    for name, t in entries.items():
         if t.offset <= offset < t.offset + t.nbytes:
             return name, (offset - t.offset) // ITEM_BYTES[t.dtype]
     raise AssertionError(f"no tensor at {offset}")

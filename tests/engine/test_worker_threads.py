@@ -11,7 +11,7 @@ import pytest
 from trajsoup.engine.layout import make_layout, spans
 from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.store.safetensors import build_header
+from trajsoup.store.formats.safetensors import build_header
 
 
 @pytest.fixture

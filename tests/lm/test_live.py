@@ -2,6 +2,8 @@ import pytest
 import torch
 
 from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints, shared_expert_config
+from tests.runs import load
+from tests.toy_format import write_toy
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import make_layout
@@ -54,6 +56,19 @@ def test_a_streamed_row_is_bit_for_bit_the_model_that_was_written_and_loaded(tmp
             assert torch.equal(model(IDS).logits, expected(IDS).logits)
 
 
+def test_checkpoints_in_another_format_are_loaded_and_streamed_to_the_same_bits(toy_format, tmp_path):
+    plain = save_checkpoints(tmp_path, llama_config(), count=3)
+    boxed = {}
+    for number, (key, checkpoint) in enumerate(plain.items()):
+        files = {"config.json": (checkpoint.folder / "config.json").read_text()}
+        folder = write_toy(tmp_path / f"boxed-{key}", load(checkpoint.folder), axis=number % 2, files=files)
+        boxed[key] = open_checkpoint(folder)
+    model, twin = load_model(boxed["c1"]), load_model(plain["c1"])
+    assert all(map(torch.equal, model.parameters(), twin.parameters()))
+    for _ in zip(stream_rows(model, boxed, ROWS), stream_rows(twin, plain, ROWS), strict=True):
+        assert all(map(torch.equal, model.parameters(), twin.parameters()))
+
+
 def test_tied_weights_stay_tied(tmp_path):
     config = llama_config(tied=True)
     checkpoints = save_checkpoints(tmp_path, config, count=2)
@@ -70,7 +85,7 @@ def test_one_read_of_the_checkpoints_serves_all_rows_and_nothing_is_written(tmp_
     model = load_model(checkpoints["c1"])
     rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 0.5, "c3": 0.5 - i / 10}) for i in range(1, 5)]
     assert [row.name for row in stream_rows(model, checkpoints, rows, progress=read.append)] == ["1", "2", "3", "4"]
-    data = sum(t.nbytes for c in checkpoints.values() for _, t in c.tensors.values())
+    data = sum(t.nbytes for c in checkpoints.values() for t in c.tensors.values())
     assert sum(read) == data
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 

@@ -55,9 +55,9 @@ def test_stretches_of_one_file_make_the_same_bytes(executor, tmp_path):
 
 def test_a_damaged_ingredient_stops_the_work_and_leaves_nothing(executor, tmp_path):
     plan = plan_of(tmp_path)
-    bad = plan.template.tensors["t3"]
-    with plan.checkpoints[str(tmp_path / "c1")].files[bad[0]].open("r+b") as file:
-        file.seek(bad[1].offset)
+    (bad,) = plan.template.tensors["t3"].boxes
+    with plan.checkpoints[str(tmp_path / "c1")].files[bad.file].open("r+b") as file:
+        file.seek(bad.offset)
         file.write(b"\x00\x7e")  # NaN
     with pytest.raises(NonfiniteError, match="'t3' holds NaN"):
         make_soup(plan, tmp_path / "out", executor=executor)

@@ -23,7 +23,7 @@ def test_a_folder_a_sharded_folder_and_a_file_hold_the_same_tensors(tmp_path):
     sharded = open_checkpoint(write_checkpoint(tmp_path / "sharded", WEIGHTS, shards=3))
     file = open_checkpoint(tmp_path / "single" / "model.safetensors")
     for checkpoint in (single, sharded, file):
-        assert {n: (t.dtype, t.shape) for n, (_, t) in checkpoint.tensors.items()} == {
+        assert {n: (t.dtype, t.shape) for n, t in checkpoint.tensors.items()} == {
             "a": ("BF16", (2,)),
             "b": ("BF16", (1, 2)),
             "c": ("F32", ()),

@@ -3,7 +3,8 @@ import os
 import pytest
 
 from trajsoup.errors import CheckpointError
-from trajsoup.store.source import PAGE, Source, aligned_buffer, is_warm
+from trajsoup.store.source import PAGE, DecodedSource, Source, aligned_buffer, is_warm
+from trajsoup.store.stored import Box
 
 SIZE = 5 * PAGE + 123
 
@@ -79,3 +80,43 @@ def test_a_file_just_written_is_warm(content):
     path, _ = content
     path.read_bytes()
     assert is_warm([path])
+
+
+class Doubling:
+    """Each byte was stored once instead of twice."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def decode(self, stored, *, nbytes):
+        self.calls += 1
+        if 0 in stored:
+            raise ValueError("a zero")
+        return bytes(byte for byte in stored for _ in range(2))
+
+
+def decoded(path, codec, *, shape=(4,), nbytes=2, wanted=4):
+    return DecodedSource(Box(0, 1, nbytes, (0,), shape, codec), Source(path), dtype="U8", wanted_bytes=wanted)
+
+
+def test_an_encoded_box_is_decoded_once_and_let_go_after_its_last_byte(tmp_path):
+    (tmp_path / "x").write_bytes(b"?ab?")
+    with decoded(tmp_path / "x", codec := Doubling()) as source:
+        assert [read(source, offset, 1) for offset in (3, 0, 2)] == [(0, b"b"), (0, b"a"), (0, b"b")]
+        assert (codec.calls, bytes(source._held)) == (1, b"aabb")
+        assert read(source, 1, 1) == (0, b"a")
+        assert (codec.calls, source._held) == (1, None)
+
+
+def test_a_box_that_cannot_be_decoded_is_named_with_its_file_and_place(tmp_path):
+    (tmp_path / "x").write_bytes(b"?a\0?")
+    message = r"x is damaged: the 2 bytes at 1 cannot be decoded \(a zero\). Copy or save it again"
+    with decoded(tmp_path / "x", Doubling()) as source, pytest.raises(CheckpointError, match=message):
+        read(source, 0, 1)
+
+
+def test_a_box_that_decodes_to_another_size_is_refused(tmp_path):
+    (tmp_path / "x").write_bytes(b"?ab?")
+    message = r"the 2 bytes at 1 decode to 4 bytes, a box of \[5\] has 5"
+    with decoded(tmp_path / "x", Doubling(), shape=(5,)) as source, pytest.raises(CheckpointError, match=message):
+        read(source, 0, 1)

@@ -99,12 +99,11 @@ def limited_instructions() -> Iterator[None]:
     from trajsoup.lm.cpu_isa import isa_environment
     from trajsoup.study.train.data import cache_folder
 
-    before = dict(os.environ)
-    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    os.environ |= {**quiet, **before, **isa_environment(cache=cache_folder())}
+    wanted = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", **isa_environment(cache=cache_folder())}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}  # what the user set stays
+    os.environ |= added
     try:
         yield
     finally:
-        for name in set(os.environ) - set(before):
-            del os.environ[name]
-        os.environ |= before
+        for name in added:
+            os.environ.pop(name, None)

@@ -21,9 +21,9 @@ from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.errors import BlendError, MismatchError, NonfiniteError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
-from trajsoup.store.remote import Place, RemotePath
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
-from trajsoup.store.source import aligned_buffer, reading
+from trajsoup.store.remote import Place
+from trajsoup.store.source import aligned_buffer, read_range, reading
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 
 class Sink(Protocol):
@@ -91,7 +91,10 @@ class _Pass:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
         digests: list[list[OrderedDigest]] = []
         if digest and _in_file_order(found, self.checkpoints):
-            digests = [[OrderedDigest(start=_lead(path)) for path in c.files] for c in self.checkpoints]
+            digests = [
+                [OrderedDigest(start=_lead(path, end)) for path, end in zip(c.files, _first_bytes(c), strict=True)]
+                for c in self.checkpoints
+            ]
         self.workers.run(found, self._start, digests=digests, cancel=self._cancel, progress=self.progress)
         if not digests:
             return {}
@@ -150,7 +153,7 @@ class _Pass:
             bad = nonfinite(bits[m, start : start + block.items], block.dtype)
             if bad.any():
                 name = self._tensor_at(block, int(bad.argmax()))
-                path = self.checkpoints[m].files[block.inputs[m][0]]
+                path = self.checkpoints[m].file_of(block.inputs[m][0])
                 return NonfiniteError(
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out",
                     key=self.keys[m],
@@ -188,23 +191,29 @@ def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Prog
 
 def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> bool:
     """Whether the pass meets the bytes of every ingredient's file in order, and all of them, so that they can be hashed."""
-    position = [[header.data_offset for header in checkpoint.headers] for checkpoint in checkpoints]
+    if any(checkpoint.encoded for checkpoint in checkpoints):
+        return False
+    position = [_first_bytes(checkpoint) for checkpoint in checkpoints]
     for span in found:
         for m, (file, offset) in enumerate(span.inputs):
             if position[m][file] != offset:
                 return False
             position[m][file] += span.items * ITEM_BYTES[span.dtype]
-    return position == [[header.file_bytes for header in checkpoint.headers] for checkpoint in checkpoints]
+    return position == [list(checkpoint.sizes) for checkpoint in checkpoints]
 
 
-def _lead(path: Place) -> bytes:
-    if isinstance(path, RemotePath):
-        start = path.read_range(0, 8)
-        return path.read_range(0, 8 + int.from_bytes(start, "little"))
-    with reading(path), path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        file.seek(0)
-        return file.read(8 + length)
+def _first_bytes(checkpoint: Checkpoint) -> list[int]:
+    """Where in each file the weights begin."""
+    found = list(checkpoint.sizes)
+    for tensor in checkpoint.tensors.values():
+        for box in tensor.boxes:
+            found[box.file] = min(found[box.file], box.offset)
+    return found
+
+
+def _lead(path: Place, end: int) -> bytes:
+    with reading(path):
+        return read_range(path, 0, end)
 
 
 __all__ = ["Options", "Sink", "blend"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trajsoup.engine.layout import Layout, Span
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 Groups = Callable[[str, tuple[int, ...]], Sequence[str]]
 

@@ -28,7 +28,7 @@ from trajsoup.engine.layout import Layout, Span, make_layout, spans
 from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.errors import GeometryError
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 STRETCH_BYTES = 64 << 20  # of the file: what is summed on its own, a multiple of CHUNK_BYTES
 CHUNK_BYTES = 32 << 10  # of one checkpoint: 16K columns of bf16, whose fp32 sums stay accurate
@@ -48,6 +48,7 @@ def gram(
     known: Gram | None = None,
     options: Options | None = None,
     executor: Executor | None = None,
+    stretch_bytes: int = STRETCH_BYTES,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Gram:
     """Compute the Gram matrix of displacements from `centre`, a key of `checkpoints`; None: from their mean.
@@ -59,7 +60,8 @@ def gram(
     `known` is an earlier result about the same centre and groups. Without a new checkpoint nothing is read; with one,
     its inner products with all others still need one read of them, but those among the known are not taken again.
 
-    With an `executor`, its machines share the read; they must all have numba, or none.
+    With an `executor`, its machines share the read; they must all have numba, or none. `stretch_bytes`, a multiple of
+    CHUNK_BYTES, is the one choice here that moves last bits.
     """
     if not checkpoints:
         raise GeometryError("no checkpoint to measure: name at least one")
@@ -85,7 +87,15 @@ def gram(
     fork = None if centre is None else keys.index(centre)
     if executor is None:
         sums, bad = sum_stretches(
-            order, fork=fork, layout=layout, cells=cells, new=new, fast=fast, options=options, progress=progress
+            order,
+            fork=fork,
+            layout=layout,
+            cells=cells,
+            new=new,
+            fast=fast,
+            options=options,
+            stretch_bytes=stretch_bytes,
+            progress=progress,
         )
     else:
         from trajsoup.engine.gram_ranges import share_stretches
@@ -99,6 +109,7 @@ def gram(
             fast=fast,
             options=options,
             executor=executor,
+            stretch_bytes=stretch_bytes,
             progress=progress,
         )
     rows = len(keys) + (fork is None)
@@ -120,7 +131,7 @@ def gram(
             name: _extended(known.group(name), totals[name], fork=fork, new=new, places=places) for name in members
         }
     wrong = [
-        Nonfinite(key=keys[m], file=order[m].files[order[m].tensors[name][0]].name, tensor=name)
+        Nonfinite(key=keys[m], file=order[m].files[order[m].tensors[name].boxes[0].file].name, tensor=name)
         for m, name in sorted(bad)
     ]
     return Gram(
@@ -140,11 +151,12 @@ def sum_stretches(
     new: Sequence[int] | None,
     fast: bool,
     options: Options,
+    stretch_bytes: int,
     parts: Sequence[Span] | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Sums, Bad]:
     """Read all spans, or `parts` of them, and return the sums of every stretch and the tensors that are not finite."""
-    task = _Pass(checkpoints, fork, layout, cells, new, fast)
+    task = _Pass(checkpoints, fork, layout, cells, new, fast, stretch_bytes)
     workers = Workers(checkpoints, options=options, grain=CHUNK_BYTES)
     with _one_blas_thread():
         workers.run(float_spans(layout, checkpoints) if parts is None else parts, task.start, progress=progress)
@@ -180,8 +192,10 @@ class _Pass:
         cells: Cells,
         new: Sequence[int] | None,
         fast: bool,
+        stretch_bytes: int,
     ) -> None:
         self.fork, self.layout, self.cells, self.new, self.fast = fork, layout, cells, new, fast
+        self.stretch_bytes = stretch_bytes
         self.members = len(checkpoints)
         # The centre has a row of its own: the fork point's, whose displacement is zero anyway, or one more. Without a
         # fork point that is the first checkpoint, not the mean: one that diverged would carry the mean far away from
@@ -220,7 +234,7 @@ class _Pass:
                 chunk = [bits[m, start + first : start + first + n] for m, start in enumerate(starts)]
                 product = self._without_bad(chunk, block, begin)
             if product is not None:
-                yield (block.file, begin // STRETCH_BYTES), cell, product
+                yield (block.file, begin // self.stretch_bytes), cell, product
 
     def _plain(self, dtype: str, bits: NDArray[Any], starts: NDArray[np.int64], n: int) -> NDArray[Any]:
         rows = np.empty((self.rows, n), np.float64 if dtype == "F64" else np.float32)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trajsoup.engine import gram
 from trajsoup.engine.cells import Cells
 from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.layout import Layout, Span
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.formats import Format
 from trajsoup.store.remote import absolute
-from trajsoup.store.safetensors import ITEM_BYTES
+from trajsoup.store.stored import ITEM_BYTES
 
 TASK_STRETCHES = 16  # of one task: 1 GB of every checkpoint
 
@@ -25,7 +25,7 @@ TASK_STRETCHES = 16  # of one task: 1 GB of every checkpoint
 class RangeTask:
     """Some stretches of every checkpoint."""
 
-    paths: tuple[str, ...]
+    places: tuple[tuple[str, Format], ...]
     fork: int | None
     layout: Layout
     cells: Cells
@@ -38,7 +38,7 @@ class RangeTask:
     @property
     def read_bytes(self) -> int:
         """Bytes that the task reads."""
-        return sum(span.items * ITEM_BYTES[span.dtype] for span in self.parts) * len(self.paths)
+        return sum(span.items * ITEM_BYTES[span.dtype] for span in self.parts) * len(self.places)
 
 
 def share_stretches(
@@ -51,13 +51,13 @@ def share_stretches(
     fast: bool,
     options: Options,
     executor: Executor,
+    stretch_bytes: int,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Sums, Bad]:
     """What `gram.sum_stretches` returns, computed by the machines of `executor`, which all see the same paths."""
-    size = gram.STRETCH_BYTES
     tasks = [
         RangeTask(
-            paths=tuple(absolute(checkpoint.path) for checkpoint in checkpoints),
+            places=tuple((absolute(checkpoint.path), checkpoint.format) for checkpoint in checkpoints),
             fork=fork,
             layout=layout,
             cells=cells,
@@ -65,9 +65,9 @@ def share_stretches(
             fast=fast,
             options=options,
             parts=tuple(parts),
-            stretch_bytes=size,
+            stretch_bytes=stretch_bytes,
         )
-        for parts in _ranges(float_spans(layout, checkpoints), size)
+        for parts in _ranges(float_spans(layout, checkpoints), stretch_bytes)
     ]
     results = executor.map(
         run_range,
@@ -85,15 +85,15 @@ def share_stretches(
 
 def run_range(task: RangeTask) -> tuple[Sums, Bad]:
     """Do one task, on whatever machine this is."""
-    gram.STRETCH_BYTES = task.stretch_bytes
     return sum_stretches(
-        [open_checkpoint(path) for path in task.paths],
+        [open_checkpoint(path, format=format) for path, format in task.places],
         fork=task.fork,
         layout=task.layout,
         cells=task.cells,
         new=task.new,
         fast=task.fast,
         options=task.options,
+        stretch_bytes=task.stretch_bytes,
         parts=task.parts,
     )
 

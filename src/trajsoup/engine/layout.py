@@ -1,16 +1,25 @@
 """Where each output tensor goes, and from which bytes of which ingredient each output block is made.
 
 checkpoints -> Layout (output files) -> spans (runs of like bytes) -> blocks (units of work)
+
+An output is safetensors. An ingredient may lie in any number of boxes: a span ends where a run of any ingredient does.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import math
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trajsoup.store.checkpoint import INDEX, SINGLE, Checkpoint
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES, Header, build_header
+from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.formats.safetensors import SINGLE, Entry, Header, Safetensors, build_header, read_header
 from trajsoup.store.source import PAGE
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
+
+SHARD_BYTES = 5 * 10**9  # of an output whose template has no shards to follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +60,16 @@ class Span:
     file: int  # output file
     offset: int  # in the output file
     items: int
-    inputs: tuple[tuple[int, int], ...]  # per ingredient: (file, offset)
+    inputs: tuple[tuple[int, int], ...]  # per ingredient: (file or encoded box, offset); see `Stored.runs`
 
 
 def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
     """Lay the output out as `template` is, or in shards of at most `shard_bytes`; `dtype` converts floating tensors."""
+    if shard_bytes is None and not isinstance(template.format, Safetensors):
+        shard_bytes = SHARD_BYTES
     entries = [
-        (i, name, (dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape)
-        for name, (i, t) in template.tensors.items()
+        (t.boxes[0].file if t.boxes else 0, name, (dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape)
+        for name, t in template.tensors.items()
     ]
     groups: list[list[tuple[str, str, tuple[int, ...]]]] = []
     if shard_bytes is None:
@@ -78,7 +89,7 @@ def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: 
         names = [f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors" for i in range(len(groups))]
     if len(groups) == 1:
         names = [SINGLE]
-    metadata = {"format": "pt", **template.headers[0].metadata}
+    metadata = {"format": "pt", **template.metadata}
     return Layout(
         tuple(
             OutputFile(name, *build_header(group, metadata=metadata)) for name, group in zip(names, groups, strict=True)
@@ -86,28 +97,57 @@ def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: 
     )
 
 
+def layout_of(output: Checkpoint) -> Layout:
+    """The layout of an output that is there."""
+    return Layout(tuple(OutputFile(path.name, b"", read_header(path)) for path in output.files))
+
+
 def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
     """Pair every output tensor with its bytes in each checkpoint, and join neighbours that are alike everywhere."""
     found: list[Span] = []
     for number, file in enumerate(layout.files):
-        for name, tensor in file.header.tensors.items():
-            places = [checkpoint.tensors[name] for checkpoint in checkpoints]
-            source = places[0][1]
-            if source.nbytes == 0:
-                continue
-            span = Span(
-                source.dtype,
-                tensor.dtype,
-                number,
-                tensor.offset,
-                source.nbytes // ITEM_BYTES[source.dtype],
-                tuple((i, t.offset) for i, t in places),
-            )
-            if found and _continues(found[-1], span):
-                last = found.pop()
-                span = Span(last.dtype, last.out_dtype, last.file, last.offset, last.items + span.items, last.inputs)
-            found.append(span)
+        for name, entry in file.header.tensors.items():
+            for span in _spans_of(name, entry, number, checkpoints, 0, entry.nbytes // ITEM_BYTES[entry.dtype]):
+                if found and _continues(found[-1], span):
+                    last = found.pop()
+                    items = last.items + span.items
+                    found.append(Span(last.dtype, last.out_dtype, last.file, last.offset, items, last.inputs))
+                else:
+                    found.append(span)
     return found
+
+
+def sample_spans(layout: Layout, checkpoints: Sequence[Checkpoint], *, items: int, seed: int) -> list[Span]:
+    """A random slice of every tensor, of at most `items` numbers. Spans of joined tensors would leave small ones out."""
+    chance = random.Random(seed)
+    found: list[Span] = []
+    for number, file in enumerate(layout.files):
+        for name, entry in file.header.tensors.items():
+            count = entry.nbytes // ITEM_BYTES[entry.dtype]
+            length = min(count, items)
+            if length:
+                begin = chance.randrange(count - length + 1)
+                found += _spans_of(name, entry, number, checkpoints, begin, begin + length)
+    return found
+
+
+def _spans_of(
+    name: str, entry: Entry, file: int, checkpoints: Sequence[Checkpoint], begin: int, end: int
+) -> Iterator[Span]:
+    """The numbers from `begin` to `end` of one tensor, cut wherever a run of any checkpoint begins."""
+    dtype = checkpoints[0].tensors[name].dtype
+    item, out_item = ITEM_BYTES[dtype], ITEM_BYTES[entry.dtype]
+    boxes = [checkpoint.tensors[name].boxes for checkpoint in checkpoints]
+    if begin < end and all(len(one) == 1 and one[0].codec is None for one in boxes):  # nearly always, and quicker
+        inputs = tuple((one[0].file, one[0].offset + begin * item) for one in boxes)
+        yield Span(dtype, entry.dtype, file, entry.offset + begin * out_item, end - begin, inputs)
+        return
+    runs = [checkpoint.runs(name) for checkpoint in checkpoints]
+    inner = {first for one in runs for first, _, _ in one if begin < first < end}
+    for low, high in itertools.pairwise(sorted({begin, end} | inner)):
+        places = (one[bisect.bisect_right(one, (low, math.inf)) - 1] for one in runs)
+        inputs = tuple((source, offset + (low - first) * item) for first, source, offset in places)
+        yield Span(dtype, entry.dtype, file, entry.offset + low * out_item, high - low, inputs)
 
 
 def blocks(all_spans: Sequence[Span], *, block_bytes: int, grain: int = PAGE) -> Iterator[Span]:
@@ -142,6 +182,3 @@ def _continues(last: Span, span: Span) -> bool:
         file == next_file and offset + step == next_offset
         for (file, offset), (next_file, next_offset) in zip(last.inputs, span.inputs, strict=True)
     )
-
-
-__all__ = ["INDEX", "Layout", "OutputFile", "Span", "blocks", "make_layout", "spans"]

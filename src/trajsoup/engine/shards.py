@@ -26,8 +26,9 @@ from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.formats import Format
 from trajsoup.store.remote import Place, RemotePath, absolute
-from trajsoup.store.safetensors import ITEM_BYTES
+from trajsoup.store.stored import ITEM_BYTES
 from trajsoup.store.upload import Upload
 
 STRETCH_BYTES = 2 << 30  # a longer output file becomes several tasks
@@ -38,7 +39,7 @@ class ShardTask:
     """Some spans of one output file."""
 
     row: Row
-    paths: Mapping[str, str]  # key -> path of each ingredient
+    places: Mapping[str, tuple[str, Format]]  # by key: path and format of each ingredient
     exact_from: str | None
     layout: Layout  # of this file alone
     parts: tuple[Span, ...]
@@ -107,7 +108,7 @@ def blend_shards(
     known = {place: value for result in results for place, value in (result.ingredients or {}).items()}
     hashes: dict[str, tuple[str, ...]] = {}
     for key in keys:
-        names = [(key, path.name) for path in checkpoints[key].files]
+        names = [(key, name) for name in checkpoints[key].names]
         if all(name in known for name in names):
             hashes[key] = tuple(known[name] for name in names)
     return hashes, files
@@ -134,7 +135,7 @@ def shard_tasks(
             tasks.append(
                 ShardTask(
                     row=row,
-                    paths={key: absolute(checkpoint.path) for key, checkpoint in checkpoints.items()},
+                    places={key: (absolute(c.path), c.format) for key, c in checkpoints.items()},
                     exact_from=exact_from,
                     layout=Layout((file,)),
                     parts=tuple(parts),
@@ -149,7 +150,7 @@ def shard_tasks(
 
 def run_shard(task: ShardTask) -> ShardResult:
     """Do one task, on whatever machine this is."""
-    checkpoints = {key: open_checkpoint(path) for key, path in task.paths.items()}
+    checkpoints = {key: open_checkpoint(path, format=format) for key, (path, format) in task.places.items()}
     read = sum(span.items * ITEM_BYTES[span.dtype] for span in task.parts) * len(checkpoints)
     narrowed = _narrowed(checkpoints, task.parts)
     order, parts = narrowed or (checkpoints, list(task.parts))
@@ -165,7 +166,7 @@ def run_shard(task: ShardTask) -> ShardResult:
             parts=parts,
             options=task.options,
         )
-        known = {(key, order[key].files[0].name): digests[0] for key, digests in hashes.items()}
+        known = {(key, order[key].names[0]): digests[0] for key, digests in hashes.items()}
         return ShardResult(read_bytes=read, ingredients=known)
 
     name = task.layout.files[0].name
@@ -235,12 +236,14 @@ def _narrowed(
     """If every part lies in one file of each ingredient, those files alone; then they can be hashed on the way."""
     keys = sorted(checkpoints)
     files = [{span.inputs[m][0] for span in parts} for m in range(len(keys))]
-    if any(len(numbers) != 1 for numbers in files):
+    if any(len(numbers) != 1 for numbers in files) or any(c.encoded for c in checkpoints.values()):
         return None
     order: dict[str, Checkpoint] = {}
     for key, (number,) in zip(keys, files, strict=True):
         c = checkpoints[key]
-        order[key] = Checkpoint(c.path, (c.files[number],), (c.headers[number],), c.folder)
+        mine = {name: [box._replace(file=0) for box in t.boxes if box.file == number] for name, t in c.tensors.items()}
+        tensors = {name: t._replace(boxes=tuple(mine[name])) for name, t in c.tensors.items()}
+        order[key] = replace(c, files=(c.files[number],), sizes=(c.sizes[number],), tensors=tensors)
     return order, [replace(s, inputs=tuple((0, offset) for _, offset in s.inputs)) for s in parts]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
 from trajsoup.store.digest import OrderedDigest
-from trajsoup.store.safetensors import FLOATS
 from trajsoup.store.source import PAGE, open_direct
+from trajsoup.store.stored import FLOATS
 
 
 class FileSink:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,17 +26,16 @@ from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.resident import ResidentFiles
-from trajsoup.store.safetensors import ITEM_BYTES
 from trajsoup.store.source import (
     DIRECT_READ_BYTES,
     PAGE,
-    MemorySource,
-    RemoteSource,
-    Source,
+    DecodedSource,
+    Reader,
     aligned_buffer,
     is_warm,
     open_source,
 )
+from trajsoup.store.stored import ITEM_BYTES
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
@@ -132,7 +132,7 @@ class Workers:
         wanted = min(options.block_bytes or usual, share)
         self.block_bytes = max(wanted - wanted % grain, grain)
         self._digests: Sequence[Sequence[OrderedDigest]] = ()
-        self._sources: list[list[Source | RemoteSource | MemorySource]] = []
+        self._sources: list[list[Reader]] = []
         self._requests: ThreadPoolExecutor | None = None
         self._cancel: Callable[[], None] = lambda: None
         self._error: BaseException | None = None
@@ -154,12 +154,12 @@ class Workers:
         self._digests, self._cancel = digests, cancel
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
         with contextlib.ExitStack() as stack:
-            for checkpoint in self.checkpoints:
+            for m, checkpoint in enumerate(self.checkpoints):
                 opened = [
                     stack.enter_context(open_source(path, direct=self.direct, resident=self._resident))
                     for path in checkpoint.files
                 ]
-                self._sources.append(opened)
+                self._sources.append([*opened, *_decoded(checkpoint, opened, found, m)])
             if self.remote:
                 together = min(self.count * len(self.checkpoints), REMOTE_REQUESTS)
                 self._requests = stack.enter_context(ThreadPoolExecutor(together))
@@ -214,8 +214,8 @@ class Workers:
         views = [buffer[m * stride : (m + 1) * stride] for m in range(len(block.inputs))]
 
         def read(m: int) -> int:
-            file, offset = block.inputs[m]
-            return self._sources[m][file].read(views[m], offset=offset, nbytes=nbytes, item_bytes=item)
+            source, offset = block.inputs[m]
+            return self._sources[m][source].read(views[m], offset=offset, nbytes=nbytes, item_bytes=item)
 
         members = range(len(views))
         arriving = map(read, members) if self._requests is None else self._requests.map(read, members)
@@ -226,3 +226,14 @@ class Workers:
                 self._digests[m][file].update(offset, views[m][shift : shift + nbytes])
             shifts.append(shift)
         return Slices(number, block, buffer, stride, tuple(shifts))
+
+
+def _decoded(checkpoint: Checkpoint, opened: Sequence[Reader], found: Sequence[Span], m: int) -> list[Reader]:
+    """The encoded boxes of checkpoint `m`, each of which must know how much of it will be read."""
+    wanted: Counter[int] = Counter()
+    for span in found if checkpoint.encoded else ():
+        wanted[span.inputs[m][0]] += span.items * ITEM_BYTES[span.dtype]
+    return [
+        DecodedSource(box, opened[box.file], dtype=dtype, wanted_bytes=wanted[number])
+        for (box, dtype), number in checkpoint.encoded.items()
+    ]

@@ -27,6 +27,7 @@ from trajsoup.errors import CheckpointError
 from trajsoup.lm.models import open_model, with_fast_experts
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
+from trajsoup.store.formats.safetensors import Safetensors
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.source import is_warm
 
@@ -86,20 +87,21 @@ def stream_rows(
 
 
 def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a checkpoint folder with transformers, in evaluation mode."""
+    """Load a checkpoint with transformers, in evaluation mode."""
     if not (checkpoint.folder / "config.json").is_file():
         raise CheckpointError(
             f"{checkpoint.folder} has no config.json, so no model can be made of its weights: copy the fork point's"
         )
     folder = checkpoint.folder
-    model: Any = (
-        _from_store(checkpoint, dtype=dtype) if isinstance(folder, RemotePath) else open_model(folder, dtype=dtype)
-    )
+    if isinstance(folder, RemotePath) or not isinstance(checkpoint.format, Safetensors):
+        model: Any = _through_memory(checkpoint, dtype=dtype)
+    else:
+        model = open_model(folder, dtype=dtype)
     return model.to(device).eval()
 
 
-def _from_store(checkpoint: Checkpoint, *, dtype: str) -> Any:
-    """The same from an object store: small files through a temporary folder, weights through memory."""
+def _through_memory(checkpoint: Checkpoint, *, dtype: str) -> Any:
+    """The same from an object store or another format: small files through a temporary folder, weights through memory."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -269,7 +269,7 @@ def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, dig
     checkpoint = plan.checkpoints[key]
     if digest and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
         hashes = tuple(sha256_file(path) for path in checkpoint.files)
-    names = [path.name for path in checkpoint.files]
+    names = checkpoint.names
     return Ingredient(
         path=key,
         weight=plan.row.weights.get(key, 0.0),

@@ -159,7 +159,7 @@ def model_card(provenance: Provenance) -> str:
 def _say_dtype(config: Path, provenance: Provenance) -> None:
     """After a conversion, config.json must name the new dtype, or loaders convert it back."""
     names = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
-    before = {t.dtype for _, t in provenance.template.tensors.values()} & names.keys()
+    before = {t.dtype for t in provenance.template.tensors.values()} & names.keys()
     after = {t.dtype for file in provenance.layout.files for t in file.header.tensors.values()} & names.keys()
     if before == after or len(after) != 1 or not config.is_file():
         return

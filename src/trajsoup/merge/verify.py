@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
-from trajsoup.engine.layout import Layout, OutputFile, Span, spans
+from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.remote import Place
-from trajsoup.store.safetensors import FLOATS, ITEM_BYTES
 from trajsoup.store.source import open_source
+from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 SAMPLE_ITEMS = 4096  # of every tensor
 
@@ -64,10 +63,9 @@ def verify_soup(
     exact_from: str | None = record["exact_from"]
     if exact_from is not None and exact_from not in checkpoints:
         raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
-    files = (OutputFile(f.name, b"", h) for f, h in zip(output.files, output.headers, strict=True))
-    layout = Layout(tuple(files))
+    layout = layout_of(output)
     ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
-    parts = spans(layout, ordered) if full else _sample(layout, ordered, seed=seed)
+    parts = spans(layout, ordered) if full else sample_spans(layout, ordered, items=SAMPLE_ITEMS, seed=seed)
     with _Comparison(path, layout) as sink:
         hashes = blend(
             checkpoints,
@@ -96,9 +94,7 @@ def read_bytes(path: Place, *, full: bool) -> int:
     """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
     count = len(_read_record(path)["ingredients"])
     output = open_checkpoint(path)
-    sizes = [
-        t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for _, t in output.tensors.values()
-    ]
+    sizes = [t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for t in output.tensors.values()]
     return count * sum(sizes)
 
 
@@ -152,26 +148,6 @@ class _Comparison:
             source.__exit__(None, None, None)
 
 
-def _sample(layout: Layout, checkpoints: Sequence[Checkpoint], *, seed: int) -> list[Span]:
-    """One random slice of every tensor; spans of joined tensors would leave small ones out."""
-    chance = random.Random(seed)
-    parts: list[Span] = []
-    for number, file in enumerate(layout.files):
-        for name, tensor in file.header.tensors.items():
-            places = [checkpoint.tensors[name] for checkpoint in checkpoints]
-            dtype = places[0][1].dtype
-            items = tensor.nbytes // ITEM_BYTES[tensor.dtype]
-            length = min(items, SAMPLE_ITEMS)
-            if length == 0:
-                continue
-            start = chance.randrange(items - length + 1)
-            inputs = tuple((i, t.offset + start * ITEM_BYTES[dtype]) for i, t in places)
-            parts.append(
-                Span(dtype, tensor.dtype, number, tensor.offset + start * ITEM_BYTES[tensor.dtype], length, inputs)
-            )
-    return parts
-
-
 def _check_hashes(path: Place, output: Mapping[str, Any]) -> tuple[str, ...]:
     unhashed: list[str] = []
     for name, wanted in {**output["files"], **output["side_files"]}.items():
@@ -191,7 +167,7 @@ def _check_index(path: Place, output: Checkpoint) -> None:
     if not (path / INDEX).is_file():
         return
     claimed = (load_json(path / INDEX).get("metadata") or {}).get("total_size")
-    actual = sum(t.nbytes for _, t in output.tensors.values())
+    actual = sum(t.nbytes for t in output.tensors.values())
     if claimed != actual:
         raise VerifyError(
             f"{path / INDEX} claims a total_size of {claimed}, the tensors have {actual} bytes: it is stale"
@@ -199,10 +175,10 @@ def _check_index(path: Place, output: Checkpoint) -> None:
 
 
 def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
-    for name, (_, tensor) in ingredient.tensors.items():
+    for name, tensor in ingredient.tensors.items():
         if name not in output.tensors:
             raise VerifyError(f"{output.path} lacks tensor {name!r}, which every ingredient has")
-        twin = output.tensors[name][1]
+        twin = output.tensors[name]
         if twin.shape != tensor.shape or (twin.dtype != tensor.dtype and tensor.dtype not in FLOATS):
             raise VerifyError(
                 f"tensor {name!r} is {twin.dtype} {list(twin.shape)}, in the ingredients {tensor.dtype} {list(tensor.shape)}"
@@ -216,8 +192,8 @@ def _check_ingredients(
 ) -> None:
     for key, checkpoint in checkpoints.items():
         found = hashes.get(key) or tuple(sha256_file(file) for file in checkpoint.files)
-        for file, digest in zip(checkpoint.files, found, strict=True):
-            wanted = listed[key]["sha256"].get(file.name)
+        for file, name, digest in zip(checkpoint.files, checkpoint.names, found, strict=True):
+            wanted = listed[key]["sha256"].get(name)
             if wanted is not None and wanted != digest:
                 raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
 

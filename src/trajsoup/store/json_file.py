@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trajsoup.errors import TrajsoupError
+from trajsoup.errors import CheckpointError, TrajsoupError
+from trajsoup.store.remote import Place
 
 T = TypeVar("T")
 
@@ -23,6 +24,19 @@ def decode_json(data: bytes, kind: type[T], *, where: object, cure: str, error: 
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise error(f"{where} does not hold what it should ({wrong}): {cure}") from wrong
+
+
+def load_json(path: Place) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not valid JSON ({error}): copy or save it again") from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}: check the path and its permissions") from error
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path} is not a JSON object: copy or save it again")
+    return data
 
 
 def json_text(data: Any) -> str:

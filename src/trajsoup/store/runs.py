@@ -13,7 +13,9 @@ from pathlib import Path
 
 from trajsoup.core.quantity import tokens_in_name
 from trajsoup.errors import ScanError
-from trajsoup.store.checkpoint import INDEX, PICKLES, SINGLE, is_checkpoint
+from trajsoup.store.checkpoint import is_checkpoint
+from trajsoup.store.formats import PICKLES, format_of
+from trajsoup.store.formats.safetensors import loose_files
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
 from trajsoup.store.remote import Place, place
 
@@ -71,14 +73,10 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
 
 def _find(path: Place) -> list[Place]:
     if path.is_file():
-        return [path] if path.suffix == ".safetensors" else []
+        return [] if format_of(path) is None else [path]
     if not path.is_dir():
         raise ScanError(f"there is no run at {path}: check the path")
-    found: list[Place] = []
-    if (path / INDEX).is_file() or (path / SINGLE).is_file() or any(path.glob("*-of-*.safetensors")):
-        found.append(path)
-    else:
-        found += sorted(path.glob("*.safetensors"))
+    found = loose_files(path) or ([path] if is_checkpoint(path) else [])
     level: list[Place] = [path]
     for _ in range(DEPTH):
         level = [child for parent in level for child in sorted(parent.iterdir()) if _may_hold(child)]

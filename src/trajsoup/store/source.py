@@ -8,23 +8,48 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.resident import ResidentFiles
+from trajsoup.store.stored import ITEM_BYTES, Box
 
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
 WARM_SHARE = 0.9
 
 
-class Source:
-    """One open file. `read` may be called from many threads."""
+class Reader:
+    """Something that holds bytes. `read` may be called from many threads."""
+
+    path: Place
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the bytes at `offset`; return where in the buffer they start, a multiple of `item_bytes`.
+
+        The buffer needs two spare pages.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what is this reader's own."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Source(Reader):
+    """One open file."""
 
     def __init__(self, path: Path, *, direct: bool = False) -> None:
         self.path = path
@@ -37,11 +62,7 @@ class Source:
         self._direct = open_direct(path, os.O_RDONLY) if direct else None
 
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
-        """Fill `buffer` with the bytes at `offset`; return where in the buffer they start.
-
-        The start is 0, except after a direct read, which begins at the page before: then it is a multiple of
-        `item_bytes`, so that the caller can look at the buffer as numbers. The buffer needs two spare pages.
-        """
+        """The start is 0, except after a direct read, which begins at the page before."""
         if self._direct is not None and offset % PAGE % item_bytes == 0:
             start = offset - offset % PAGE
             wanted = offset % PAGE + nbytes
@@ -86,40 +107,24 @@ class Source:
         if self._direct is not None:
             os.close(self._direct)
 
-    def __enter__(self) -> Source:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class RemoteSource:
-    """One object of a store, read by ranges. `read` may be called from many threads."""
+class RemoteSource(Reader):
+    """One object of a store, read by ranges. Connections belong to the store's client."""
 
     def __init__(self, path: RemotePath) -> None:
-        self.path = path
+        self.path = self._object = path
 
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
         """Fill `buffer` with the bytes at `offset`, which then start at 0."""
         try:
-            self.path.read_into(buffer[:nbytes], start=offset)
+            self._object.read_into(buffer[:nbytes], start=offset)
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.path} disappeared while it was read: is something pruning it?") from error
         return 0
 
-    def __enter__(self) -> RemoteSource:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Connections belong to the store's client."""
-
-
-class MemorySource:
-    """One file whose bytes are in memory. `read` may be called from many threads."""
+class MemorySource(Reader):
+    """One file whose bytes are in memory, which belongs to whoever holds them."""
 
     def __init__(self, path: Place, held: bytes) -> None:
         self.path, self._held = path, memoryview(held)
@@ -132,23 +137,59 @@ class MemorySource:
         buffer[:nbytes] = found
         return 0
 
-    def __enter__(self) -> MemorySource:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """The memory belongs to whoever holds the file."""
+class DecodedSource(Reader):
+    """One encoded box: decoded when it is first read, let go after its last read."""
+
+    def __init__(self, box: Box, file: Reader, *, dtype: str, wanted_bytes: int) -> None:
+        """`wanted_bytes` says how much will be read of it in all."""
+        self.path, self._box, self._file, self._left = file.path, box, file, wanted_bytes
+        self._nbytes = math.prod(box.shape) * ITEM_BYTES[dtype]
+        self._held: memoryview | None = None
+        self._lock = threading.Lock()
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the decoded bytes at `offset`, which then start at 0."""
+        with self._lock:
+            held = self._held = self._held or self._decode()
+            self._left -= nbytes
+            if self._left <= 0:
+                self._held = None
+        buffer[:nbytes] = held[offset : offset + nbytes]
+        return 0
+
+    def _decode(self) -> memoryview:
+        box, stored = self._box, aligned_buffer(self._box.nbytes + 2 * PAGE)
+        assert box.codec is not None
+        start = self._file.read(stored, offset=box.offset, nbytes=box.nbytes)
+        where = f"{self.path} is damaged: the {box.nbytes:,} bytes at {box.offset:,}"
+        try:
+            raw = box.codec.decode(stored[start : start + box.nbytes], nbytes=self._nbytes)
+        except ValueError as error:
+            raise CheckpointError(f"{where} cannot be decoded ({error}). Copy or save it again") from error
+        if len(raw) != self._nbytes:
+            raise CheckpointError(
+                f"{where} decode to {len(raw):,} bytes, a box of {list(box.shape)} has {self._nbytes:,}. Copy or save it "
+                "again"
+            )
+        return memoryview(raw)
 
 
-def open_source(
-    path: Place, *, direct: bool = False, resident: ResidentFiles | None = None
-) -> Source | RemoteSource | MemorySource:
+def open_source(path: Place, *, direct: bool = False, resident: ResidentFiles | None = None) -> Reader:
     """Open a file or an object, or what memory holds of it. `direct` concerns files only."""
     held = None if resident is None else resident.get(path)
     if held is not None:
         return MemorySource(path, held)
     return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct)
+
+
+def read_range(path: Place, start: int, end: int) -> bytes:
+    """A few bytes of a file or an object."""
+    if isinstance(path, RemotePath):
+        return path.read_range(start, end)
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(end - start)
 
 
 @contextlib.contextmanager

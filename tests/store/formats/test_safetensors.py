@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.checkpoints import bf16, write_checkpoint, write_raw
 from trajsoup.errors import CheckpointError
-from trajsoup.store.safetensors import ITEM_BYTES, build_header, parse_header, read_header
+from trajsoup.store.formats.safetensors import build_header, parse_header, read_header
+from trajsoup.store.stored import ITEM_BYTES
 
 NUMPY = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4", "U32": "<u4",
          "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8"}  # fmt: skip

@@ -1,0 +1,145 @@
+"""What a checkpoint stores, whatever its format: named tensors, each a list of boxes in its files.
+
+    format -> Stored: tensors -> boxes (n-d pieces, each somewhere in a file) -> runs (what lies together)
+
+In a plain safetensors file a tensor is one box. Sharded training leaves several, in several files, and some formats
+encode each. A pass over weights reads runs, so none of that is a special case to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from trajsoup.errors import CheckpointError
+from trajsoup.store.remote import Place
+
+ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})  # averaged
+EXACT = frozenset({"BOOL", "U8", "I8", "I16", "U16", "I32", "U32", "I64", "U64"})  # must be equal, then copied
+
+
+class Codec(Protocol):
+    """How the numbers of a box became the bytes in the file. Hashable; used from many threads."""
+
+    def decode(self, stored: memoryview, *, nbytes: int) -> bytes:
+        """The `nbytes` of the box's numbers, row after row, from all its stored bytes; ValueError if these are damaged."""
+        ...
+
+
+class Box(NamedTuple):
+    """A piece of a tensor."""
+
+    file: int  # number among the checkpoint's files
+    offset: int  # bytes from the start of the file
+    nbytes: int  # in the file
+    start: tuple[int, ...]  # where in the tensor its first number is
+    shape: tuple[int, ...]
+    codec: Codec | None = None  # None: the numbers as they are, little-endian, row after row
+
+
+class Tensor(NamedTuple):
+    """A tensor and where its numbers lie."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]  # each number is in exactly one
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers, decoded."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Everything that a format knows of a checkpoint. No weight is read yet."""
+
+    files: tuple[Place, ...]  # those that hold weights or say where they lie: together they are its identity
+    sizes: tuple[int, ...]  # bytes of each
+    tensors: Mapping[str, Tensor]  # in the order of their bytes, where there is one
+    folder: Place  # of config.json, tokenizer and the like
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  # to be written into the header of a soup
+
+    @cached_property
+    def encoded(self) -> Mapping[tuple[Box, str], int]:
+        """Boxes that must be decoded, with their dtypes, and the number of each: to a pass it is a file after `files`."""
+        found = ((box, t.dtype) for t in self.tensors.values() for box in t.boxes if box.codec is not None)
+        return {box: number for number, box in enumerate(dict.fromkeys(found), start=len(self.files))}
+
+    def runs(self, name: str) -> list[tuple[int, int, int]]:
+        """Where the numbers of a tensor lie, in their order: (first number, file or encoded box, byte in it)."""
+        dtype, shape, boxes = self.tensors[name]
+        found: list[tuple[int, int, int]] = []
+        for box in boxes:
+            source, base = (box.file, box.offset) if box.codec is None else (self.encoded[box, dtype], 0)
+            found += [(first, source, base + n * ITEM_BYTES[dtype]) for first, n in _runs_of(box, shape)]
+        return sorted(found)
+
+    def file_of(self, number: int) -> Place:
+        """The file that is meant by the number of a file or of an encoded box."""
+        boxes = [box for box, _ in self.encoded]
+        return self.files[number if number < len(self.files) else boxes[number - len(self.files)].file]
+
+    def require_sound(self, path: Place) -> None:
+        """Refuse boxes that overlap, leave a hole, or lie outside their tensor or file. The dtypes are known ones."""
+        for name, tensor in self.tensors.items():
+            if wrong := self._wrong_with(tensor):
+                raise CheckpointError(f"{path} is damaged: tensor {name!r} {wrong}. Copy or save it again")
+
+    def _wrong_with(self, tensor: Tensor) -> str | None:
+        dtype, whole, boxes = tensor
+        held = 0
+        for file, offset, nbytes, start, shape, codec in boxes:
+            if not 0 <= file < len(self.files):
+                return f"has a box in file number {file} of {len(self.files)}"
+            if offset < 0 or nbytes < 0 or offset + nbytes > self.sizes[file]:
+                return (
+                    f"has a box to byte {offset + nbytes:,} of {self.files[file].name}, of {self.sizes[file]:,} bytes"
+                )
+            if shape != whole or len(start) != len(whole) or any(start) or min(shape, default=0) < 0:
+                inside = len(start) == len(shape) == len(whole) and min((*start, *shape), default=0) >= 0
+                if not inside or any(i + n > size for i, n, size in zip(start, shape, whole, strict=True)):
+                    return f"of shape {list(whole)} has a box at {list(start)} of shape {list(shape)}: outside"
+            items = math.prod(shape)
+            if codec is None and nbytes != items * ITEM_BYTES[dtype]:
+                needed = items * ITEM_BYTES[dtype]
+                return f"has a box of {dtype} {list(shape)}, {needed:,} bytes, in {nbytes:,} bytes of the file"
+            held += items
+        wanted = math.prod(whole)
+        if held > wanted or (len(boxes) > 1 and _overlap(boxes)):
+            return "has boxes that overlap"
+        return None if held == wanted else f"has boxes for {held:,} of its {wanted:,} numbers"
+
+
+def _runs_of(box: Box, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first number in the tensor, first number in the box) of whatever lies together in both."""
+    if 0 in box.shape:
+        return
+    axis = max((k for k, (mine, whole) in enumerate(zip(box.shape, shape, strict=True)) if mine != whole), default=0)
+    length = math.prod(box.shape[axis:])
+    strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+    first = sum(map(operator.mul, box.start, strides))
+    for number, outer in enumerate(itertools.product(*map(range, box.shape[:axis]))):
+        yield first + sum(map(operator.mul, outer, strides)), number * length
+
+
+def _overlap(boxes: Sequence[Box]) -> bool:
+    """Whether any two share a number. Boxes with a first axis: a scalar has room for one."""
+    near: list[Box] = []  # those that reach beyond the beginning of the next
+    for box in sorted((box for box in boxes if 0 not in box.shape), key=lambda box: box.start):
+        near = [other for other in near if other.start[0] + other.shape[0] > box.start[0]]
+        for other in near:
+            edges = zip(other.start, other.shape, box.start, box.shape, strict=True)
+            if all(i < j + m and j < i + n for i, n, j, m in edges):
+                return True
+        near.append(box)
+    return False
