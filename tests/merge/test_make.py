@@ -10,7 +10,8 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, CheckpointError, MismatchError, OutputError
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
-from trajsoup.merge.make import explicit_row, make_soup, plan_row, plan_soup, read_rate, require_output
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row, plan_soup, read_rate, require_output
 
 
 @pytest.fixture

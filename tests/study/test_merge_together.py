@@ -14,7 +14,8 @@ from tests.ray_cluster import ray_for_tests
 from trajsoup.engine import shards
 from trajsoup.engine.executor import LocalExecutor
 from trajsoup.errors import CheckpointError, ExecutorError, NonfiniteError
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.digest import sha256_file
 

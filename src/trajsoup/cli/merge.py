@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.engine import Address, Engine, EngineOption, chosen_executor
 from trajsoup.cli.scan import ForkPoint, Json, TokensPerStep
-from trajsoup.core.coefficients import Coefficients
+from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
+from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
-from trajsoup.core.selection import Select
+from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Strategy
+from trajsoup.core.table import Table
 from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
-    from trajsoup.merge.make import SoupPlan
+    from trajsoup.merge.plan import SoupPlan
 
 # What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
 _CHOOSING = (
@@ -41,6 +42,17 @@ _CHOOSING = (
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 
 
+def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
+    """Check a name against its table when the command runs: others may have added to it."""
+
+    def check(name: str | None) -> str | None:
+        if name is not None and name not in table:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(table)}")
+        return name
+
+    return check
+
+
 def merge(
     context: typer.Context,
     inputs: Annotated[
@@ -57,12 +69,30 @@ def merge(
         typer.Option("--output", "-o", help="The folder or URL to make. It must not exist.", show_default=False),
     ] = None,
     k: Annotated[int | None, typer.Option(help="Checkpoints per branch.", min=1, show_default=False)] = None,
-    strategy: Annotated[Strategy, typer.Option(help="A merging scope of the paper.")] = Strategy.TRAJECTORY_SOUP,
-    select: Annotated[
-        Select | None,
-        typer.Option(help="Which checkpoints enter; default: what the strategy says.", show_default=False),
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The method: {', '.join(METHODS)}. Default: trajectory-soup, or what --select defines.",
+            metavar="NAME",
+            callback=_named(METHODS),
+            show_default=False,
+        ),
     ] = None,
-    weights: Annotated[Coefficients, typer.Option(help="Weights by rank inside a branch.")] = Coefficients.EQUAL,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Which checkpoints enter: {', '.join(SELECTIONS)}. Default: what the strategy says.",
+            metavar="NAME",
+            callback=_named(SELECTIONS),
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help=f"Weights inside a branch: {', '.join(WEIGHTINGS)}.", metavar="NAME", callback=_named(WEIGHTINGS)
+        ),
+    ] = EQUAL,
     rank_by: Annotated[Signal, typer.Option(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
     horizon: Annotated[
         str | None,
@@ -108,7 +138,8 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
-    from trajsoup.merge.make import make_soup, require_output
+    from trajsoup.merge.make import make_soup
+    from trajsoup.merge.plan import require_output
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -173,7 +204,7 @@ def _plan(
     exact_from: str | None,
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
-    from trajsoup.merge.make import explicit_row, plan_row, plan_soup
+    from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
     from trajsoup.merge.soup_file import is_soup_file, load_soup_file
 
     # A run may be called lr=0.1: what exists under its whole name is that.
@@ -219,7 +250,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     from trajsoup.engine.workers import default_buffer_bytes
-    from trajsoup.merge.make import read_rate
+    from trajsoup.merge.plan import read_rate
 
     rate, buffers = read_rate(plan), default_buffer_bytes(plan.checkpoints.values())
     seconds = plan.read_bytes / rate
