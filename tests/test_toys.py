@@ -7,11 +7,13 @@ import pytest
 from tests.command import refused, succeeds
 from tests.golden import study as golden
 from tests.golden.entry import run_found
+from tests.lm.stand_in import VOCAB
 from trajsoup.cli.study_output import Form, show_study
 from trajsoup.core.coefficients import WEIGHTINGS, weighting
 from trajsoup.core.methods.asking import Asking, Decision, Score
 from trajsoup.core.methods.freedom import Freedom
 from trajsoup.core.methods.table import METHODS, Scope, method
+from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.study.choosing.entries import Axis, entry_of
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord
@@ -107,6 +109,16 @@ def test_a_method_that_asks_cannot_merge_without_somebody_who_scores(runs, tmp_p
     message = refused("merge", runs / "EXP1", runs / "EXP2", "--strategy", "toy-greedy", "-o", tmp_path / "soup")
     assert "toy-greedy asks how 1 merged models score" in message
     assert "--validation" in message
+
+
+def test_a_method_that_asks_merges_on_documents_that_one_hands_over(tmp_path):
+    fork_point, runs = golden._write_runs(tmp_path)
+    train_tokenizer(["a b c"], fork_point, vocab_size=VOCAB + 2)  # bytes and special tokens; plain text needs fewer
+    (tmp_path / "held-out.txt").write_text("the cat sat on the mat and ate the hat\n" * 20)
+    args = ("merge", *runs[:2], "--no-screen", "--fork-point", fork_point, "--dry-run", "--json")
+    done = succeeds(*args, "--strategy", "toy-greedy", "--validation", tmp_path / "held-out.txt")
+    assert {key.rpartition("/")[2] for key in done.json["row"]} >= {"step_8"}
+    assert "choosing: 1 of 1 rows" in done.err
 
 
 def test_a_toy_method_is_a_row_of_the_main_table_and_of_every_curve(studied):

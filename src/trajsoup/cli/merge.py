@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,9 @@ from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
+    from trajsoup.core.methods.asking import Scoring
+    from trajsoup.merge.branches import Branches
+    from trajsoup.merge.choice import Choice
     from trajsoup.merge.plan import SoupPlan
 
 # What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
@@ -33,6 +37,7 @@ _CHOOSING = (
     "rank_by",
     "horizon",
     "branch",
+    "validation",
     "screen",
     "tolerance",
     "baseline",
@@ -102,6 +107,14 @@ def merge(
         ),
     ] = None,
     branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Documents on which merges are scored, for methods that ask; may be repeated. Needs the extra [train].",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     screen: Annotated[
         bool, typer.Option("--screen/--no-screen", help="Admit only branches close to the baseline.")
     ] = True,
@@ -172,6 +185,7 @@ def merge(
         dtype=dtype,
         shard_bytes=_given("--shard-size", shard_size, parse_bytes),
         exact_from=exact_from,
+        validation=validation or [],
     )
     if dry_run:
         if output is not None:
@@ -194,7 +208,7 @@ def merge(
 def _plan(
     context: typer.Context,
     inputs: list[str],
-    choice: object,
+    choice: Choice,
     *,
     fork_point: str | None,
     tokens_per_step: int | None,
@@ -202,6 +216,7 @@ def _plan(
     dtype: str | None,
     shard_bytes: int | None,
     exact_from: str | None,
+    validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
     from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
@@ -228,8 +243,24 @@ def _plan(
         template = template or own_fork_point
     else:
         study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
-        return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
+        with _scoring(validation, study) as scoring:
+            return plan_soup(
+                study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from, scoring=scoring
+            )
     return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+
+
+@contextlib.contextmanager
+def _scoring(documents: Sequence[Path], study: Branches) -> Iterator[Scoring | None]:
+    """Who answers methods that ask for scores; None: the logs of the runs."""
+    if not documents:
+        yield None
+        return
+    from trajsoup.cli.study_output import StageLines, limited_instructions
+    from trajsoup.study.score.documents import scoring_on
+
+    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as scoring:
+        yield scoring
 
 
 def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
