@@ -29,7 +29,8 @@ from tests.silence import silenced
 from trajsoup.engine.executor import LocalExecutor
 from trajsoup.engine.shards import STRETCH_BYTES, shard_tasks
 from trajsoup.engine.workers import Options
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 
 SHARDS = 4
 ROUNDS = 7  # of two things side by side; the median of their ratios counts

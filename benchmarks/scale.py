@@ -152,7 +152,8 @@ def measure(megabytes: int) -> None:
     """Seconds of processor time for a GB of input, one worker, files in the page cache."""
     from trajsoup.engine.gram import gram
     from trajsoup.engine.workers import Options
-    from trajsoup.merge.make import explicit_row, make_soup, plan_row
+    from trajsoup.merge.make import make_soup
+    from trajsoup.merge.plan import explicit_row, plan_row
     from trajsoup.store.checkpoint import open_checkpoint
 
     one = Options(workers=1, direct=False)

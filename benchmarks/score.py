@@ -30,7 +30,8 @@ from trajsoup.core.statistics import paired_bootstrap
 from trajsoup.lm.corpus import TokenSet
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.validate import ValidationSettings, batches, document_losses
-from trajsoup.merge.make import make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import plan_row
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 
 VOCAB = 1024

@@ -31,7 +31,8 @@ from tests.silence import silenced
 from tests.store_digests import digests
 from tests.study.tiny_study import make_fork_point
 
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 
 DISK_MEGABYTES = 64
 PEACE_SECONDS = 900  # for the last study to finish, and for any one to be undisturbed

@@ -1,4 +1,5 @@
-"""Write what is made from the code: docs/cli.md from the commands, docs/study-file.md from the fields of a study file.
+"""Write what is made from the code: docs/cli.md from the commands, docs/study-file.md from the fields of a study file,
+docs/methods.md from the tables of methods, selections, weightings and sweeps.
 
     python docs/generate.py
 
@@ -12,6 +13,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from trajsoup.cli.app import app
+from trajsoup.core.coefficients import WEIGHTINGS
+from trajsoup.core.methods.table import METHODS, Scope
+from trajsoup.core.selection import SELECTIONS
 from trajsoup.lm.command_trainer import PLACEHOLDERS
 from trajsoup.study.file.evaluation import EVALUATE_FIELDS, SFT_FIELDS
 from trajsoup.study.file.lm_eval import LM_EVAL_FIELDS
@@ -21,6 +25,7 @@ from trajsoup.study.file.retention import RETENTION_FIELDS
 from trajsoup.study.file.study import CORPUS_FIELDS, FIELDS
 from trajsoup.study.file.sweeps import SWEEP_FIELDS
 from trajsoup.study.file.trainer import BUILTIN_FIELDS, COMMAND_FIELDS, RESOURCE_FIELDS
+from trajsoup.study.sweeps.table import SWEEPS
 
 DOCS = Path(__file__).parent
 EXAMPLES = {
@@ -83,6 +88,42 @@ GFLOPs of one forward and backward pass, at most its share: a smaller model is s
 bits of a sum depend on the number of threads. So up to 20 GFLOPs a pass (the embedded models) a branch has the same bits
 whatever `--jobs` says; beyond, they depend on the share that it began with, which is recorded and kept by a resume.
 """
+ADDING = '''\
+## Adding one
+
+A method is one function. It is given what it may choose from, asks for scores of rows on validation if it wants to, and
+returns the row that it chooses. All methods of a study are asked together: each round is one read of the checkpoints.
+
+```python
+from trajsoup.core.methods.asking import Asking, Decision, Score
+from trajsoup.core.methods.freedom import Freedom
+from trajsoup.core.methods.table import Scope, method
+from trajsoup.core.pool import ranked
+
+
+@method(name="greedy-soup", label="Greedy Soup", reference="wortsman2022", scope=Scope.SEVERAL)
+def greedy_soup(freedom: Freedom) -> Asking:
+    """Checkpoints from best to worst, as long as the mean of those taken gets strictly better."""
+    stop = freedom.stops[-1]  # branches and where they stop; a study offers several
+    order = ranked(tuple(c for pool in freedom.at(stop) for c in pool.candidates), rank_by=freedom.rank_by)
+    taken, best, score = [], None, float("inf")
+    for candidate in order:
+        keys = [*taken, candidate.key]
+        option = freedom.option(dict.fromkeys(keys, 1 / len(keys)), stop=stop)
+        loss = (yield Score(options=(option,)))[option.name].losses.loss()
+        if loss < score:
+            taken, best, score = keys, option, loss
+    return Decision(option=best, free=("checkpoints",), among=len(order), score=score)
+```
+
+In the package it is a file in `core/methods/` and its line in `core/methods/__init__.py`; outside, any module that is
+imported before the table is asked. With `default=False` a study shows it only where `evaluate: {methods: [...]}` names it.
+
+A weighting is a function of the ordered candidates, each with tokens, scores and branch: `@weighting(name=..., says=...)`
+of `core/coefficients.py`. A selection is a function from pools to groups of candidates: `@selection(...)` of
+`core/selection.py`. A sweep is a function from a field to entries: `@sweep(...)` of `study/sweeps/table.py`; in the package
+a file in `study/sweeps/` and its line in the `__init__.py` there. `tests/test_toys.py` adds one of each and runs them.
+'''
 
 
 def cli_page() -> str:
@@ -123,6 +164,41 @@ def study_page() -> str:
     return "\n".join([*parts, AFTER_THE_FIELDS])
 
 
+def methods_page() -> str:
+    """The tables that anybody may add to."""
+    scopes = {
+        Scope.BASELINE: "the baseline's",
+        Scope.ONE: "one branch of T",
+        Scope.SEVERAL: "N branches of T/N (Limited) or of t (Extended)",
+    }
+    tables = {
+        "Methods (`merge --strategy`, the main table)": (
+            ("name", "row", "what it averages", "tokens", "reference"),
+            [(f"`{m.name}`", m.label, m.says, scopes[m.scope], m.reference) for m in METHODS.values()],
+        ),
+        "Selections (`--select`)": (
+            ("name", "checkpoints", "needs K", "looks at scores", "reference"),
+            [
+                (f"`{s.name}`", s.says, "yes" if s.needs_k else "", "yes" if s.ranked else "", s.reference)
+                for s in SELECTIONS.values()
+            ],
+        ),
+        "Weights inside a branch (`--weights`), j = 1 the first of the selection": (
+            ("name", "proportional to", "reference"),
+            [(f"`{w.name}`", w.says, w.reference) for w in WEIGHTINGS.values()],
+        ),
+        "Sweeps (`sweeps` of a study file)": (
+            ("name", "title", "axis", "settings", "reference"),
+            [(f"`{k.name}`", k.title, k.axis, ", ".join(k.settings), k.paper) for k in SWEEPS.values()],
+        ),
+    }
+    parts = ["# Methods, selections, weights, sweeps\n", "Generated by `make docs` from the code; do not edit.\n"]
+    for title, (columns, rows) in tables.items():
+        lines = [columns, ["---"] * len(columns), *rows]
+        parts.append(f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    return "\n".join([*parts, ADDING])
+
+
 def _help(*command: str) -> str:
     result = CliRunner().invoke(app, [*command, "--help"], prog_name="trajsoup", env={"COLUMNS": "100"})
     if result.exit_code:
@@ -130,7 +206,7 @@ def _help(*command: str) -> str:
     return "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
 
 
-PAGES = {"cli.md": cli_page, "study-file.md": study_page}
+PAGES = {"cli.md": cli_page, "study-file.md": study_page, "methods.md": methods_page}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def generator():
     return generate
 
 
-@pytest.mark.parametrize("page", ["cli.md", "study-file.md"])
+@pytest.mark.parametrize("page", ["cli.md", "methods.md", "study-file.md"])
 def test_a_generated_page_is_what_the_code_says(page):
     assert (ROOT / "docs" / page).read_text() == generator().PAGES[page](), "run `make docs`"
 
@@ -49,7 +49,7 @@ def test_every_function_and_test_in_the_paper_map_exists(row):
 
 def test_every_label_cited_in_the_core_is_in_the_paper_map():
     mapped = set(_LABEL.findall((ROOT / "docs" / "paper-map.md").read_text()))
-    cited = {label for file in (SOURCE / "core").glob("*.py") for label in _LABEL.findall(file.read_text())}
+    cited = {label for file in (SOURCE / "core").rglob("*.py") for label in _LABEL.findall(file.read_text())}
     assert cited - mapped == set()
 
 

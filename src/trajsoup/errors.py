@@ -81,6 +81,10 @@ class ScoreError(TrajsoupError):
     """A model cannot be scored, or scores cannot be compared."""
 
 
+class UnansweredError(ScoreError):
+    """A method asks for a score that cannot be known here."""
+
+
 class StoreError(TrajsoupError):
     """An object store does not answer, or refuses."""
 

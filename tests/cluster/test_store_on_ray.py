@@ -7,7 +7,8 @@ from tests.checkpoints import write_checkpoint
 from tests.object_store import s3_server, use_endpoint
 from tests.ray_cluster import ray_for_tests
 from tests.store_digests import digests
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
 

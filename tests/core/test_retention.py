@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.retention import Retention, peak_disk, prunable
-from trajsoup.core.selection import Select
 from trajsoup.core.soup import soup_row
 from trajsoup.errors import SelectionError
 
@@ -57,7 +56,7 @@ def test_a_soup_of_at_most_top_k_is_the_same_after_pruning_along_the_way(branche
     fits = min(len(pool.candidates) for pool in whole)
     pruned = [Pool(branch=p.branch, candidates=tuple(c)) for p, c in zip(whole, left, strict=True)]
     for use in range(1, min(k, fits) + 1):
-        rows = [soup_row(pools, k=use, rule=Select.TOP_K, name="soup").weights for pools in (whole, pruned)]
+        rows = [soup_row(pools, k=use, rule="top-k", name="soup").weights for pools in (whole, pruned)]
         assert rows[0] == rows[1]
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.selection import NEEDS_K, Select, select, tail_k, top_k
+from trajsoup.core.selection import SELECTIONS, select, tail_k, top_k
 from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
@@ -77,15 +77,15 @@ def test_tail_k_takes_the_latest_without_a_score():
 
 def test_top_k_keeps_the_branches_apart_where_global_pools_them():
     good, bad = pool_of(2.0, 2.1, 2.2, branch="EXP1"), pool_of(3.0, 3.1, 2.15, branch="EXP2")
-    each = select([good, bad], rule=Select.TOP_K, k=2)
+    each = select([good, bad], rule="top-k", k=2)
     assert [[c.key for c in group] for group in each] == [["EXP1/1", "EXP1/2"], ["EXP2/3", "EXP2/1"]]
-    (pooled,) = select([good, bad], rule=Select.GLOBAL, k=2)
+    (pooled,) = select([good, bad], rule="global", k=2)
     assert [c.key for c in pooled] == ["EXP1/1", "EXP1/2", "EXP2/3", "EXP1/3"]
 
 
 def test_global_is_the_argmin_over_all_branches_together():
     pools = [pool_of(2.5, 2.1, 2.4, branch="EXP1"), pool_of(2.2, 2.3, 2.6, branch="EXP2")]
-    (chosen,) = select(pools, rule=Select.GLOBAL, k=2)
+    (chosen,) = select(pools, rule="global", k=2)
     everything = [c for pool in pools for c in pool.candidates]
     argmin = min(itertools.combinations(everything, 4), key=lambda subset: sum(c.val_loss for c in subset))
     assert set(chosen) == set(argmin)
@@ -93,20 +93,20 @@ def test_global_is_the_argmin_over_all_branches_together():
 
 def test_all_takes_every_checkpoint_and_final_the_last_of_each_branch():
     pools = [pool_of(2.5, 2.1, branch="EXP1"), pool_of(2.2, 2.3, 2.6, branch="EXP2")]
-    (everything,) = select(pools, rule=Select.ALL, k=None)
+    (everything,) = select(pools, rule="all", k=None)
     assert len(everything) == 5
-    assert [tokens(group) for group in select(pools, rule=Select.FINAL, k=None)] == [[50], [75]]
-    assert [tokens(group) for group in select(pools, rule=Select.FINAL, k=None, horizon=25 * B)] == [[25], [25]]
+    assert [tokens(group) for group in select(pools, rule="final", k=None)] == [[50], [75]]
+    assert [tokens(group) for group in select(pools, rule="final", k=None, horizon=25 * B)] == [[25], [25]]
 
 
-@pytest.mark.parametrize("rule", sorted(NEEDS_K))
+@pytest.mark.parametrize("rule", [name for name, s in SELECTIONS.items() if s.needs_k])
 @pytest.mark.parametrize("k", [None, 0, -1])
 def test_a_rule_that_needs_k_says_so(rule, k):
-    with pytest.raises(SelectionError, match=rf"'{rule.value}' needs the number of checkpoints per branch: pass --k"):
+    with pytest.raises(SelectionError, match=rf"'{rule}' needs the number of checkpoints per branch: pass --k"):
         select([pool_of(2.0)], rule=rule, k=k)
 
 
-@pytest.mark.parametrize("rule", Select)
+@pytest.mark.parametrize("rule", list(SELECTIONS))
 def test_a_branch_without_a_checkpoint_by_the_horizon_is_named(rule):
     with pytest.raises(SelectionError, match=r"branch 'EXP1' has no checkpoint by 5 tokens: extend the horizon"):
         select([pool_of(2.0)], rule=rule, k=1, horizon=5)

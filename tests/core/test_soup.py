@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.test_selection import pool_of
-from trajsoup.core.coefficients import Coefficients, coefficients
-from trajsoup.core.selection import POOLED, Select
-from trajsoup.core.soup import Row, Strategy, soup_row
+from trajsoup.core.coefficients import WEIGHTINGS, coefficients
+from trajsoup.core.methods import METHODS
+from trajsoup.core.selection import SELECTIONS
+from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import BlendError, SelectionError
 
 LOSSES = {"EXP1": (2.31, 2.27, 2.29, 2.25), "EXP2": (2.28, 2.33, 2.26, 2.30), "EXP3": (2.24, 2.35, 2.32, 2.34)}
@@ -24,7 +25,7 @@ def models_of(pools) -> dict[str, np.ndarray]:
     return {c.key: rng.normal(size=5) for pool in pools for c in pool.candidates}
 
 
-@given(n=st.integers(1, 3), k=st.integers(1, 4), scheme=st.sampled_from(Coefficients))
+@given(n=st.integers(1, 3), k=st.integers(1, 4), scheme=st.sampled_from(list(WEIGHTINGS)))
 def test_averaging_anchors_equals_the_flat_weighted_average(n, k, scheme):
     """eq:trajectory-soup: the two stages are one sum, for every coefficient scheme."""
     models = models_of(POOLS)
@@ -53,16 +54,16 @@ def test_k_of_one_averages_the_best_checkpoint_of_each_branch():
 
 
 def test_coefficients_go_by_rank_not_by_tokens():
-    row = soup_row(POOLS[:2], k=3, scheme=Coefficients.RANK)
+    row = soup_row(POOLS[:2], k=3, scheme="rank")
     assert row.weights["EXP1/4"] == pytest.approx(1 / 6 / 2)  # best of EXP1
     assert row.weights["EXP1/3"] == pytest.approx(3 / 6 / 2)  # third of EXP1
     assert row.weights["EXP2/3"] == pytest.approx(1 / 6 / 2)
 
 
-@pytest.mark.parametrize("rule", Select)
-@pytest.mark.parametrize("scheme", Coefficients)
+@pytest.mark.parametrize("rule", list(SELECTIONS))
+@pytest.mark.parametrize("scheme", list(WEIGHTINGS))
 def test_every_row_sums_to_one(rule, scheme):
-    if rule in POOLED and scheme is not Coefficients.EQUAL:
+    if SELECTIONS[rule].pooled and scheme != "equal":
         with pytest.raises(SelectionError, match=r"pools all branches: use equal coefficients"):
             soup_row(POOLS, k=2, rule=rule, scheme=scheme)
         return
@@ -70,22 +71,24 @@ def test_every_row_sums_to_one(rule, scheme):
 
 
 def test_global_weighs_checkpoints_alike_and_so_branches_unequally():
-    row = soup_row(
-        [pool_of(2.0, 2.1, 2.2, branch="EXP1"), pool_of(3.0, 3.1, 2.15, branch="EXP2")], k=2, rule=Select.GLOBAL
-    )
+    row = soup_row([pool_of(2.0, 2.1, 2.2, branch="EXP1"), pool_of(3.0, 3.1, 2.15, branch="EXP2")], k=2, rule="global")
     assert row.weights == {"EXP1/1": 0.25, "EXP1/2": 0.25, "EXP2/3": 0.25, "EXP1/3": 0.25}
 
 
 def test_full_soup_pools_branches_of_unequal_length():
-    row = soup_row([pool_of(2.0, branch="EXP1"), pool_of(2.0, 2.0, 2.0, branch="EXP2")], rule=Select.ALL)
+    row = soup_row([pool_of(2.0, branch="EXP1"), pool_of(2.0, 2.0, 2.0, branch="EXP2")], rule="all")
     assert set(row.weights.values()) == {0.25}
 
 
 def test_the_strategies_are_their_selections():
-    assert Strategy.TRAJECTORY_SOUP.select is Select.TOP_K
-    assert Strategy.SINGLE_MERGE.select is Select.TOP_K
-    assert Strategy.MODEL_SOUP.select is Select.FINAL
-    assert Strategy.FULL_SOUP.select is Select.ALL
+    selections = {"trajectory-soup": "top-k", "single-merge": "top-k", "model-soup": "final", "full-soup": "all"}
+    assert {name: METHODS[name].select for name in selections} == selections
+
+
+def test_weights_by_group_of_tensors_are_refused_where_one_vector_is_needed():
+    Row(name="soup", weights={"a": 1.0}).require_one_for_all()
+    with pytest.raises(BlendError, match=r"has other weights for layers.0: .*cannot be blended yet"):
+        Row(name="soup", weights={"a": 1.0}, groups={"layers.0": {"b": 1.0}}).require_one_for_all()
 
 
 def test_a_branch_given_twice_is_refused_rather_than_counted_once():
@@ -136,4 +139,6 @@ def test_extrapolation_is_a_row_but_not_a_mean():
 
 def test_equal_weights_that_do_not_sum_to_one_are_no_mean():
     assert not Row(name="soup", weights={"a": 0.4, "b": 0.4}).uniform
-    assert Row(name="soup", weights=dict(zip("abc", coefficients(Coefficients.EQUAL, 3), strict=True))).uniform
+    assert Row(
+        name="soup", weights=dict(zip("abc", coefficients("equal", POOLS[0].candidates[:3]), strict=True))
+    ).uniform

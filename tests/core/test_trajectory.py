@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.selection import Select
 from trajsoup.core.trajectory import matched_horizons, matched_interval, merged_points
 from trajsoup.errors import GeometryError
 
@@ -28,7 +27,7 @@ def test_a_tail_window_slides_along_the_trajectory():
 
 
 def test_top_k_points_are_the_anchors_at_each_horizon():
-    points = merged_points(pool("A", 10, 20, 30, losses=(2.0, 3.0, 2.5)), rule=Select.TOP_K, window=2)
+    points = merged_points(pool("A", 10, 20, 30, losses=(2.0, 3.0, 2.5)), rule="top-k", window=2)
     assert [sorted(p.row.weights) for p in points] == [["A-10", "A-20"], ["A-10", "A-30"]]
 
 
@@ -55,6 +54,6 @@ def test_intervals_that_do_not_match_name_the_two_branches():
 
 def test_rules_that_give_no_trajectory_are_refused():
     with pytest.raises(GeometryError, match="'all' are not defined"):
-        merged_points(pool("A", 10), rule=Select.ALL)
+        merged_points(pool("A", 10), rule="all")
     with pytest.raises(GeometryError, match="window is 0"):
         merged_points(pool("A", 10), window=0)

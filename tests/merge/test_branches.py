@@ -180,3 +180,12 @@ def test_a_study_may_be_written_by_hand(tmp_path):
 def test_a_wrong_study_file_is_named_with_the_place(tmp_path, text, message):
     with pytest.raises(StudyError, match=rf"study\.yaml.*{message}"):
         load_branches(study_file(tmp_path, text))
+
+
+def test_a_study_file_may_be_a_string(runs, tmp_path):
+    found = scan_branches([str(runs / "EXP1")], fork_point=str(runs / "EXP2" / "checkpoint-10"))
+    save_branches(found, str(tmp_path / "found.yaml"))
+    assert load_branches(str(tmp_path / "found.yaml")).branches == load_branches(tmp_path / "found.yaml").branches
+    assert read_branches([str(tmp_path / "found.yaml")]).fork_point == runs / "EXP2" / "checkpoint-10"
+    with pytest.raises(StudyError, match="a study file lies on this machine"):
+        load_branches("s3://bucket/found.yaml")

@@ -1,11 +1,13 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from trajsoup.core.selection import Select
+from trajsoup.core.methods.asking import best_of
+from trajsoup.core.methods.table import METHODS, Scope, method
+from trajsoup.core.scores import DocumentLosses, ValidationScores
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Strategy
-from trajsoup.errors import ScreenError, SelectionError
+from trajsoup.errors import ScreenError, SelectionError, UnansweredError
 from trajsoup.merge.branches import Branch, Branches
 from trajsoup.merge.choice import Choice, choose
 from trajsoup.store.runs import Saved
@@ -67,23 +69,23 @@ def test_one_branch_alone_is_not_screened():
 
 
 def test_a_single_merge_takes_the_branch_whose_k_best_validate_best_and_says_so():
-    row, _, notes = choose(study(A, B), Choice(strategy=Strategy.SINGLE_MERGE, k=2))
+    row, _, notes = choose(study(A, B), Choice(strategy="single-merge", k=2))
     assert names(row) == {"B/3", "B/2"}  # (1.9 + 2.1) / 2 against (2.0 + 2.2) / 2
     assert notes == ("single-merge takes branch 'B', whose K best checkpoints validate best on average",)
 
 
 def test_a_single_merge_by_accuracy_takes_the_highest():
     low, high = branch("A", [1, 1], accuracies=[0.1, 0.2]), branch("B", [9, 9], accuracies=[0.3, 0.2])
-    row, _, _ = choose(study(low, high), Choice(strategy=Strategy.SINGLE_MERGE, k=1, rank_by=Signal.ACCURACY))
+    row, _, _ = choose(study(low, high), Choice(strategy="single-merge", k=1, rank_by=Signal.ACCURACY))
     assert names(row) == {"B/1"}
 
 
 def test_a_single_merge_of_a_named_branch():
-    row, _, notes = choose(study(A, B), Choice(strategy=Strategy.SINGLE_MERGE, k=1, branch="A"))
+    row, _, notes = choose(study(A, B), Choice(strategy="single-merge", k=1, branch="A"))
     assert names(row) == {"A/2"}
     assert notes == ()
     with pytest.raises(SelectionError, match=r"no admitted branch 'C': choose from A, B"):
-        choose(study(A, B, WORSE), Choice(strategy=Strategy.SINGLE_MERGE, k=1, branch="C"))
+        choose(study(A, B, WORSE), Choice(strategy="single-merge", k=1, branch="C"))
 
 
 def test_a_branch_without_a_single_merge_is_refused():
@@ -92,7 +94,7 @@ def test_a_branch_without_a_single_merge_is_refused():
 
 
 def test_a_k_that_does_nothing_is_noted():
-    _, _, notes = choose(study(A), Choice(strategy=Strategy.FULL_SOUP, k=2))
+    _, _, notes = choose(study(A), Choice(strategy="full-soup", k=2))
     assert notes == ("--k 2 has no effect on selection 'all'",)
 
 
@@ -101,10 +103,58 @@ def test_nothing_admitted_is_an_error_with_the_remedies():
         choose(study(A, B), Choice(k=1, tolerance=-0.1))
 
 
-def test_the_selection_of_a_strategy_can_be_overruled():
-    row, _, _ = choose(study(A), Choice(strategy=Strategy.MODEL_SOUP, select=Select.TAIL_K, k=2))
-    assert names(row) == {"A/3", "A/2"}
-    assert row.name == "model-soup"
+@pytest.mark.parametrize(
+    ("strategy", "select"), [("model-soup", "top-k"), ("full-soup", "tail-k"), ("trajectory-soup", "final")]
+)
+def test_a_method_and_a_selection_that_would_make_it_another_are_refused(strategy, select):
+    with pytest.raises(SelectionError, match=rf"{strategy} is defined by .*leave out one of --strategy and --select"):
+        Choice(strategy=strategy, select=select, k=2)
+
+
+@pytest.mark.parametrize(
+    ("select", "method"), [("final", "model-soup"), ("all", "full-soup"), ("tail-k", "trajectory-soup")]
+)
+def test_a_selection_alone_is_the_method_that_it_defines(select, method):
+    choice = Choice(select=select, k=2)
+    row, _, _ = choose(study(A, B), choice)
+    assert (choice.method.name, choice.rule, row.name) == (method, select, method)
+
+
+def test_weights_that_mean_nothing_to_a_method_are_refused():
+    with pytest.raises(
+        SelectionError, match=r"coefficients 'rank' weigh ranks inside a branch, which model-soup does not"
+    ):
+        Choice(strategy="model-soup", coefficients="rank")
+
+
+def test_raw_checkpoints_are_methods_too():
+    assert names(choose(study(A, B), Choice(strategy="raw-best"))[0]) == {"B/3"}
+    assert names(choose(study(A, B), Choice(strategy="raw-best", horizon=200))[0]) == {"A/2"}
+    assert names(choose(study(A, B), Choice(strategy="raw-final"))[0]) == {"A/3"}
+
+
+def asks_for_the_mean(freedom):
+    """All of it, if that scores better than the best checkpoint."""
+    (stop,) = freedom.stops
+    every = [c.key for pool in freedom.at(stop) for c in pool.candidates]
+    rows = [freedom.option({key: 1 / len(keys) for key in keys}, stop=stop) for keys in (every[:1], every)]
+    return best_of(rows, rank_by=freedom.rank_by, free=("checkpoints",))
+
+
+def test_a_method_that_asks_for_scores_of_merges_needs_somebody_who_scores(request):
+    method(name="asks", label="Asks", reference="a test", scope=Scope.SEVERAL)(asks_for_the_mean)
+    request.addfinalizer(lambda: METHODS.remove("asks"))
+    with pytest.raises(UnansweredError, match=r"asks asks how 1 merged models score, .*--validation FILE"):
+        choose(study(A, B), Choice(strategy="asks"))
+
+    def scoring(rows):
+        return {
+            r.name: ValidationScores(losses=DocumentLosses(nll=np.array([-len(r.weights)]), targets=np.array([1])))
+            for r in rows
+        }
+
+    row, _, _ = choose(study(A, B), Choice(strategy="asks"), scoring=scoring)
+    assert len(row.weights) == 6
 
 
 def test_steps_stand_in_for_tokens_where_these_are_unknown():

@@ -10,7 +10,9 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, CheckpointError, MismatchError, OutputError
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
-from trajsoup.merge.make import explicit_row, make_soup, plan_row, plan_soup, read_rate, require_output
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row, plan_soup, read_rate, require_output
+from trajsoup.merge.verify import verify_soup
 
 
 @pytest.fixture
@@ -117,3 +119,17 @@ def test_the_fork_point_must_be_of_the_same_model(runs, tmp_path):
         plan_row(explicit_row({str(runs / "EXP1" / "checkpoint-10"): 1.0}), fork_point=tmp_path / "fork")
     with pytest.raises(MismatchError, match=r"cannot be averaged"):
         plan_row(explicit_row({str(runs / "EXP1" / "checkpoint-10"): 1.0}), exact_from=str(tmp_path / "fork"))
+
+
+def test_an_output_may_be_a_path_a_string_or_a_url(plan, tmp_path, monkeypatch):
+    pytest.importorskip("fsspec", reason="needs the extra [cloud]")
+    monkeypatch.chdir(tmp_path)
+    make_soup(plan, tmp_path / "a")
+    make_soup(plan, str(tmp_path / "b"))
+    make_soup(plan, "memory://bucket/soup")
+    assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]  # and no folder `memory:`
+    for soup in ("a", "memory://bucket/soup"):
+        verify_soup(soup)
+    with pytest.raises(OutputError, match="exists"):
+        require_output(plan, "memory://bucket/soup")

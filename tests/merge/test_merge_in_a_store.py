@@ -15,7 +15,8 @@ from tests.faulty_proxy import EVERY_FAULT, faulty_proxy
 from tests.object_store import KEY, SECRET, s3_server, use_endpoint
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, NonfiniteError, OutputError, StoreError
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.provenance import RECORD
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint

@@ -12,7 +12,8 @@ from tests.checkpoints import write_checkpoint
 from tests.engine import shard_faults
 from trajsoup.engine import shards
 from trajsoup.errors import CheckpointError, ExecutorError, NonfiniteError
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.digest import sha256_file
 

@@ -9,7 +9,8 @@ from tests.runs import write_run
 from trajsoup import __version__
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
-from trajsoup.merge.make import explicit_row, make_soup, plan_row, plan_soup
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ import torch
 
 from tests.checkpoints import write_checkpoint
 from tests.runs import load
-from trajsoup.core.coefficients import Coefficients
 from trajsoup.errors import VerifyError
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
-from trajsoup.merge.make import explicit_row, make_soup, plan_row, plan_soup
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
 from trajsoup.merge.verify import verify_soup
 
 
-def merged(runs, out, *, scheme=Coefficients.EQUAL, digest=True, fork="base", **options):
+def merged(runs, out, *, scheme="equal", digest=True, fork="base", **options):
     study = scan_branches([runs / "EXP1", runs / "EXP2"], fork_point=runs / fork)
     make_soup(plan_soup(study, Choice(k=2, coefficients=scheme), **options), out, digest=digest)
     return out
@@ -45,7 +45,7 @@ def rehash(soup, name):
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"scheme": Coefficients.RANK}, {"dtype": "fp32"}, {"shard_bytes": 1000}, {"fork": "EXP2/checkpoint-10"}],
+    [{}, {"scheme": "rank"}, {"dtype": "fp32"}, {"shard_bytes": 1000}, {"fork": "EXP2/checkpoint-10"}],
     ids=str,
 )
 def test_a_good_soup_passes(runs, tmp_path, options, full):
@@ -213,7 +213,7 @@ def test_a_damaged_record_is_one_message(soup, field, value):
 
 @pytest.mark.parametrize("weights", [{0: 0.3}, {0: 0.0, 1: 0.5}])
 def test_a_forged_weight_is_found(runs, tmp_path, weights):
-    soup = merged(runs, tmp_path / "soup", scheme=Coefficients.RANK)
+    soup = merged(runs, tmp_path / "soup", scheme="rank")
     record = json.loads((soup / "soup.json").read_text())
     for i, weight in weights.items():
         record["ingredients"][i]["weight"] = weight

@@ -21,7 +21,6 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import EvaluationPlan
-from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -40,10 +39,12 @@ from trajsoup.study.stages.sweeps import sweeps_stage
 from trajsoup.study.stages.theory import theory_stage
 from trajsoup.study.stages.validation import validation_stage
 from trajsoup.study.stages.words import sentences
+from trajsoup.study.sweeps.table import SWEEPS as KINDS
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "sweeps", "geometry", "answer")
-SWEEPS = tuple(Sweep(name=kind.value, kind=kind) for kind in SweepKind)
+SWEEPS = tuple(Sweep(name=kind, kind=kind) for kind in KINDS)
 CHECKPOINT_BYTES = 16 * B
 RECIPES = (
     ("seed", "4321"),

@@ -17,10 +17,10 @@ from trajsoup.report.contents import Evidence
 from trajsoup.report.reading import read_contents
 from trajsoup.report.reading_scaling import read_theory
 from trajsoup.report.sections import sections
-from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import AnswerRecord, ComparisonsRecord, RowsRecord, SweepRecord
+from trajsoup.study.sweeps.table import SWEEPS
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 
@@ -55,8 +55,8 @@ def test_the_soup_to_take_is_the_best_on_validation_and_not_the_one_of_the_headl
 
 def test_a_point_of_a_sweep_has_the_row_of_w_that_gives_its_loss(contents):
     bowl = Bowl(SMALL)
-    swept = {name: soup for name, soup in contents.soups.items() if name.partition("/")[0] in tuple(SweepKind)}
-    assert {name.partition("/")[0] for name in swept} == set(SweepKind)
+    swept = {name: soup for name, soup in contents.soups.items() if name.partition("/")[0] in SWEEPS}
+    assert {name.partition("/")[0] for name in swept} == set(SWEEPS)
     for name, soup in swept.items():
         weights = {i.checkpoint: i.weight for i in soup.ingredients}
         expected = bowl.scores(ValidationScores, weights, seed=1).losses.loss()

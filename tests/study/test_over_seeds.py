@@ -9,7 +9,6 @@ import pytest
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.file.setup import load_setup
-from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -20,10 +19,11 @@ from trajsoup.study.records.results import (
 )
 from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.status import stages_of
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
-SWEEPS = tuple(Sweep(name=kind.value, kind=kind) for kind in (SweepKind.COEFFICIENTS, SweepKind.SELECTIONS))
+SWEEPS = tuple(Sweep(name=kind, kind=kind) for kind in ("coefficients", "selections"))
 FURTHER = ("sweeps/coefficients", "sweeps/selections", "sft")
 COMPARED = (
     (ComparisonsRecord, None),

@@ -13,7 +13,6 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
-from trajsoup.study.choosing.entries import choose_entries
 from trajsoup.study.records.files import Records, writing
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -313,19 +312,6 @@ def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):
     assert other.output == setup.output / "seeds" / "2"
     assert all(other.study.recipes[name].seed != recipe.seed for name, recipe in setup.study.recipes.items())
     assert other.digest != setup.digest
-
-
-def test_choosing_refuses_test_scores(ran):
-    from trajsoup.core.scores import TestScores
-    from trajsoup.errors import ScoreError
-    from trajsoup.study.choosing.entries import Entry, Option
-
-    options = tuple(
-        Option(weights={key: 1.0}, k=None, horizon=1, branches=("EXP1",), budget_tokens=1) for key in ("a", "b")
-    )
-    entry = Entry(name="x", label="x", strategy="raw", options=options)
-    with pytest.raises(ScoreError, match="validation scores only"):
-        choose_entries([entry], {o.name: TestScores() for o in options}, rank_by=ran.setup.evaluation.rank_by)
 
 
 def test_the_example_records_can_be_read():

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
 from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, TokensPerStep, chosen_executor
-from trajsoup.core.coefficients import Coefficients
+from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
+from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
-from trajsoup.core.selection import Select
+from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Strategy
+from trajsoup.core.table import Table
 from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
-    from trajsoup.merge.make import SoupPlan
+    from trajsoup.core.methods.asking import Scoring
+    from trajsoup.merge.branches import Branches
+    from trajsoup.merge.choice import Choice
+    from trajsoup.merge.plan import SoupPlan
 
 # What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
 _CHOOSING = (
@@ -31,6 +36,7 @@ _CHOOSING = (
     "rank_by",
     "horizon",
     "branch",
+    "validation",
     "screen",
     "tolerance",
     "baseline",
@@ -38,6 +44,17 @@ _CHOOSING = (
     "tokens_per_step",
 )
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
+
+
+def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
+    """Check a name against its table when the command runs: others may have added to it."""
+
+    def check(name: str | None) -> str | None:
+        if name is not None and name not in table:
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(table)}")
+        return name
+
+    return check
 
 
 def merge(
@@ -56,12 +73,30 @@ def merge(
         typer.Option("--output", "-o", help="The folder or URL to make. It must not exist.", show_default=False),
     ] = None,
     k: Annotated[int | None, typer.Option(help="Checkpoints per branch.", min=1, show_default=False)] = None,
-    strategy: Annotated[Strategy, typer.Option(help="A merging scope of the paper.")] = Strategy.TRAJECTORY_SOUP,
-    select: Annotated[
-        Select | None,
-        typer.Option(help="Which checkpoints enter; default: what the strategy says.", show_default=False),
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The method: {', '.join(METHODS)}. Default: trajectory-soup, or what --select defines.",
+            metavar="NAME",
+            callback=_named(METHODS),
+            show_default=False,
+        ),
     ] = None,
-    weights: Annotated[Coefficients, typer.Option(help="Weights by rank inside a branch.")] = Coefficients.EQUAL,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Which checkpoints enter: {', '.join(SELECTIONS)}. Default: what the strategy says.",
+            metavar="NAME",
+            callback=_named(SELECTIONS),
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help=f"Weights inside a branch: {', '.join(WEIGHTINGS)}.", metavar="NAME", callback=_named(WEIGHTINGS)
+        ),
+    ] = EQUAL,
     rank_by: Annotated[Signal, typer.Option(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
     horizon: Annotated[
         str | None,
@@ -71,6 +106,14 @@ def merge(
         ),
     ] = None,
     branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Documents on which merges are scored, for methods that ask; may be repeated. Needs the extra [train].",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     screen: Annotated[
         bool, typer.Option("--screen/--no-screen", help="Admit only branches close to the baseline.")
     ] = True,
@@ -107,7 +150,8 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
-    from trajsoup.merge.make import make_soup, require_output
+    from trajsoup.merge.make import make_soup
+    from trajsoup.merge.plan import require_output
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -140,6 +184,7 @@ def merge(
         dtype=dtype,
         shard_bytes=_given("--shard-size", shard_size, parse_bytes),
         exact_from=exact_from,
+        validation=validation or [],
     )
     if dry_run:
         if output is not None:
@@ -162,7 +207,7 @@ def merge(
 def _plan(
     context: typer.Context,
     inputs: list[str],
-    choice: object,
+    choice: Choice,
     *,
     fork_point: str | None,
     tokens_per_step: int | None,
@@ -170,9 +215,10 @@ def _plan(
     dtype: str | None,
     shard_bytes: int | None,
     exact_from: str | None,
+    validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
-    from trajsoup.merge.make import explicit_row, plan_row, plan_soup
+    from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
     from trajsoup.merge.soup_file import is_soup_file, load_soup_file
 
     # A run may be called lr=0.1: what exists under its whole name is that.
@@ -196,8 +242,24 @@ def _plan(
         template = template or own_fork_point
     else:
         study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
-        return plan_soup(study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)  # type: ignore[arg-type]
+        with _scoring(validation, study) as scoring:
+            return plan_soup(
+                study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from, scoring=scoring
+            )
     return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+
+
+@contextlib.contextmanager
+def _scoring(documents: Sequence[Path], study: Branches) -> Iterator[Scoring | None]:
+    """Who answers methods that ask for scores; None: the logs of the runs."""
+    if not documents:
+        yield None
+        return
+    from trajsoup.cli.options import StageLines, limited_instructions
+    from trajsoup.study.score.documents import scoring_on
+
+    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as scoring:
+        yield scoring
 
 
 def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
@@ -218,7 +280,7 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     from trajsoup.engine.workers import default_buffer_bytes
-    from trajsoup.merge.make import read_rate
+    from trajsoup.merge.plan import read_rate
 
     rate, buffers = read_rate(plan), default_buffer_bytes(plan.checkpoints.values())
     seconds = plan.read_bytes / rate

@@ -33,7 +33,6 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
-    from trajsoup.study.file.sweeps import SweepKind
     from trajsoup.study.records.results import SeedsRecord, SweepRecord
     from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
     from trajsoup.study.tables import (
@@ -52,7 +51,7 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     if sweeps:
         every = [records.require(SweepRecord, name) for name in records.every(SweepRecord)]
         tables += [sweep_table(sweep) for sweep in every]
-        points = next((sweep for sweep in every if sweep.kind is SweepKind.FRONTIER), None)
+        points = next((sweep for sweep in every if sweep.kind == "frontier"), None)
         if points is not None and (frontier := records.read(FrontierRecord)) is not None:
             tables.append(frontier_table(frontier, points))
     if (theory := records.read(TheoryRecord)) is not None and theory.cells:

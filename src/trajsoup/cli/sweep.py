@@ -38,7 +38,7 @@ def sweep(
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
     from trajsoup.study.file.setup import load_setup
-    from trajsoup.study.file.sweeps import SweepKind, parse_sweeps
+    from trajsoup.study.file.sweeps import parse_sweeps
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.results import SweepRecord
     from trajsoup.study.run import run_sweeps
@@ -50,7 +50,7 @@ def sweep(
     known = {**presets, **declared}
     if unknown := [n for n in name or () if n not in known]:
         raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}")
-    wanted = [known[n] for n in name] if name else list(declared.values()) or [presets[k.value] for k in SweepKind]
+    wanted = [known[n] for n in name] if name else list(declared.values()) or list(presets.values())
     with limited_instructions(), chosen_executor(engine, address) as executor:
         made = run_sweeps(setup, wanted, on_score=StageLines().score, executor=executor)
     records = Records(setup.output)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trajsoup.core.selection import Select
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeometryFields:
     """How the directions, paths and gains of a study were measured."""
 
-    averaging_rule: Select  # applied within a branch before PCA
+    averaging_rule: str  # applied within a branch before PCA
     averaging_window: int  # checkpoints per merged point
     interval: tuple[int, int] | None  # matched tokens; None: the branches share none
     points: Mapping[str, int]  # branch -> merged points that entered its fit

@@ -2,7 +2,7 @@
 
     pools -> select -> coefficients -> Row        theta = sum_c w_c theta_c
 
-A strategy is a choice of selection and coefficients; the engine that turns rows into weights knows none.
+Methods (methods/) build and choose rows; the engine that turns rows into weights knows no method.
 """
 
 from __future__ import annotations
@@ -10,30 +10,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
-from trajsoup.core.coefficients import Coefficients, coefficients
+from trajsoup.core.coefficients import EQUAL, coefficients
 from trajsoup.core.pool import Pool
-from trajsoup.core.selection import POOLED, Select, select
+from trajsoup.core.selection import SELECTIONS, TOP_K, select
 from trajsoup.core.signal import Signal
 from trajsoup.errors import BlendError, SelectionError
 
 SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as summing to one
-
-
-class Strategy(StrEnum):
-    """The merging scopes of sec:setup, by name."""
-
-    TRAJECTORY_SOUP = "trajectory-soup"  # top-K of each branch, branches averaged
-    SINGLE_MERGE = "single-merge"  # top-K of one branch: an anchor
-    MODEL_SOUP = "model-soup"  # the final checkpoint of each branch; eq:model-soup
-    FULL_SOUP = "full-soup"  # every checkpoint
-
-    @property
-    def select(self) -> Select:
-        """The selection that defines the strategy."""
-        return {Strategy.MODEL_SOUP: Select.FINAL, Strategy.FULL_SOUP: Select.ALL}.get(self, Select.TOP_K)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +27,7 @@ class Row:
 
     name: str
     weights: Mapping[str, float]
+    groups: Mapping[str, Mapping[str, float]] | None = None  # group of tensors -> its own weights; None: one for all
 
     def __post_init__(self) -> None:
         if not self.weights:
@@ -68,7 +54,15 @@ class Row:
         total = self.total
         if abs(total) < SUM_TOLERANCE:
             raise BlendError(f"soup {self.name!r}: the weights sum to {total:g} and cannot be normalised")
-        return Row(name=self.name, weights={key: weight / total for key, weight in self.weights.items()})
+        return replace(self, weights={key: weight / total for key, weight in self.weights.items()})
+
+    def require_one_for_all(self) -> None:
+        """Refuse weights that differ by group of tensors, where only one vector for all tensors can be used."""
+        if self.groups:
+            raise BlendError(
+                f"soup {self.name!r} has other weights for {', '.join(self.groups)}: weights by group of tensors cannot be "
+                "blended yet; give one weight to each checkpoint"
+            )
 
     def require_sum_one(self) -> None:
         """Refuse a row that scales the model by accident."""
@@ -83,8 +77,8 @@ def soup_row(
     pools: Sequence[Pool],
     *,
     k: int | None = None,
-    rule: Select = Select.TOP_K,
-    scheme: Coefficients = Coefficients.EQUAL,
+    rule: str = TOP_K,
+    scheme: str = EQUAL,
     horizon: int | None = None,
     rank_by: Signal = Signal.LOSS,
     name: str = "soup",
@@ -96,9 +90,9 @@ def soup_row(
     """
     if not pools:
         raise SelectionError("no branch to select from: name at least one run")
-    if rule in POOLED and scheme is not Coefficients.EQUAL:
+    if scheme != EQUAL and SELECTIONS.find(rule).pooled:
         raise SelectionError(
-            f"coefficients {scheme.value!r} weigh ranks inside a branch, but selection {rule.value!r} pools all "
+            f"coefficients {scheme!r} weigh ranks inside a branch, but selection {rule!r} pools all "
             "branches: use equal coefficients, or --select top-k"
         )
     groups = select(pools, rule=rule, k=k, horizon=horizon, rank_by=rank_by)
@@ -108,6 +102,6 @@ def soup_row(
     weights = {
         candidate.key: weight / len(groups)
         for group in groups
-        for candidate, weight in zip(group, coefficients(scheme, len(group)), strict=True)
+        for candidate, weight in zip(group, coefficients(scheme, group), strict=True)
     }
     return Row(name=name, weights=weights)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.pool import Pool, ranked
-from trajsoup.core.selection import Select
+from trajsoup.core.selection import TAIL_K, TOP_K
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 
-RULES = frozenset({Select.TAIL_K, Select.TOP_K})
+RULES = frozenset({TAIL_K, TOP_K})
 WINDOW = 4  # checkpoints per merged point, where the branches have as many
-AVERAGING_RULE = Select.TAIL_K
+AVERAGING_RULE = TAIL_K
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class MergedPoint:
 def merged_points(
     pool: Pool,
     *,
-    rule: Select = AVERAGING_RULE,
+    rule: str = AVERAGING_RULE,
     window: int = 4,
     interval: tuple[int, int] | None = None,
     rank_by: Signal = Signal.LOSS,
@@ -44,11 +44,11 @@ def merged_points(
     Positions with fewer than `window` checkpoints behind them have no point.
     """
     if rule not in RULES:
-        raise GeometryError(f"merged points by rule {rule.value!r} are not defined: use tail-k or top-k")
+        raise GeometryError(f"merged points by rule {rule!r} are not defined: use tail-k or top-k")
     if window < 1:
         raise GeometryError(f"the averaging window is {window}: it needs at least one checkpoint")
     first, last = interval or (0, max((c.tokens for c in pool.candidates), default=0))
-    usable = pool.candidates if rule is Select.TAIL_K else ranked(pool.candidates, rank_by=rank_by)
+    usable = pool.candidates if rule == TAIL_K else ranked(pool.candidates, rank_by=rank_by)
     points: list[MergedPoint] = []
     for tokens in sorted({c.tokens for c in usable if first <= c.tokens <= last}):
         if sum(c.tokens <= tokens for c in usable) < window:

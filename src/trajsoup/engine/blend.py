@@ -58,6 +58,8 @@ def blend(
     of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
     """
     options = options or Options()
+    for row in rows:
+        row.require_one_for_all()
     keys = sorted({key for row in rows for key in row.weights} | ({exact_from} if exact_from else set()))
     if absent := [key for key in keys if key not in checkpoints]:
         raise BlendError(f"a row names {absent[0]}, which is not among the {len(checkpoints)} checkpoints: add it")

@@ -13,7 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,21 @@ def load_corpus(spec: CorpusSpec, *, cache: Path) -> Corpus:
             if not folder.is_dir():  # otherwise another process made the same corpus meanwhile
                 raise
     return _open(spec, folder)
+
+
+def only_validation(paths: Sequence[Path], *, tokenizer: Path, folder: Path) -> Corpus:
+    """Tokenise documents to score on into `folder`; the other sets are empty."""
+    loaded = load_tokenizer(tokenizer)
+    writer = TokenWriter(folder, tokenizer=loaded, end_id=end_of_text_id(loaded, tokenizer))
+    for path in files_of(tuple(paths)):
+        if path.suffix in TOKEN_SUFFIXES:
+            writer.add_tokens(Split.VALIDATION, path)
+            continue
+        for document in read_documents(path, text_field="text", source_field="source"):
+            if document.text.strip():
+                writer.add(Split.VALIDATION, document)
+    writer.finish()
+    return _open(CorpusSpec(tokenizer=tokenizer), folder, needed=(Split.VALIDATION,))
 
 
 def require_vocabulary(corpus: Corpus, *, vocab_size: int, model: str) -> None:
@@ -227,13 +242,15 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
                     yield place, document
 
 
-def _open(spec: CorpusSpec, folder: Path) -> Corpus:
+def _open(
+    spec: CorpusSpec, folder: Path, *, needed: Sequence[Split] = (Split.TRAIN, Split.VALIDATION, Split.TEST)
+) -> Corpus:
     record = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
     sets: dict[str, TokenSet] = {}
     for split in Split:
         entry = record["sets"][split.value]
         if entry["tokens"] == 0:
-            if split is not Split.PRETRAIN:
+            if split in needed:
                 raise CorpusError(
                     f"the corpus is too small for its splits: {split.value} has no document "
                     f"({_counts(record)}): add documents, or name a {split.value} set"

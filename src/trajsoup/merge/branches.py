@@ -95,9 +95,10 @@ class Branches:
 
 
 def scan_branches(
-    paths: Sequence[Place | str], *, fork_point: Place | None = None, tokens_per_step: int | None = None
+    paths: Sequence[Place | str], *, fork_point: Place | str | None = None, tokens_per_step: int | None = None
 ) -> Branches:
     """Scan run folders into a study. The first run is the baseline."""
+    fork_point = None if fork_point is None else place(fork_point)
     seen: dict[Place, Place] = {}
     for path in map(place, paths):
         if path.resolve() in seen:
@@ -120,22 +121,23 @@ def scan_branches(
 
 
 def read_branches(
-    inputs: Sequence[Place], *, fork_point: Place | None = None, tokens_per_step: int | None = None
+    inputs: Sequence[Place | str], *, fork_point: Place | str | None = None, tokens_per_step: int | None = None
 ) -> Branches:
     """What a command was given: one study file, or run folders to scan."""
-    if len(inputs) == 1 and inputs[0].suffix in (".yaml", ".yml"):
+    if len(inputs) == 1 and place(inputs[0]).suffix in (".yaml", ".yml"):
         if tokens_per_step is not None:
             raise StudyError(
                 f"--tokens-per-step is for scanning runs, and {inputs[0]} lists its checkpoints with their positions: scan "
                 "the runs again with it, or edit the tokens in the file"
             )
-        study = load_branches(_local_file(inputs[0]))
-        return replace(study, fork_point=fork_point or study.fork_point)
+        study = load_branches(inputs[0])
+        return replace(study, fork_point=study.fork_point if fork_point is None else place(fork_point))
     return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
 
 
-def load_branches(path: Path) -> Branches:
+def load_branches(path: Place | str) -> Branches:
     """Read a study file that `scan` wrote."""
+    path = _local_file(path)
     data = load_yaml(path)
     if "horizon" in data:
         raise StudyError(
@@ -163,8 +165,9 @@ def load_branches(path: Path) -> Branches:
     )
 
 
-def save_branches(study: Branches, path: Path) -> None:
+def save_branches(study: Branches, path: Place | str) -> None:
     """Write the study file, whole or not at all."""
+    path = _local_file(path)
     base = path.parent.resolve()
     lines = [_HEAD]
     fork = None if study.fork_point is None else _relative(study.fork_point, base)
@@ -285,11 +288,10 @@ def _below(base: Place, text: Any) -> Place:
     return base / str(text) if isinstance(base, RemotePath) else Path(os.path.normpath(base / str(text)))
 
 
-def _local_file(path: Place) -> Path:
+def _local_file(path: Place | str) -> Path:
+    path = place(path)
     if isinstance(path, RemotePath):
-        raise StudyError(
-            f"{path}: a study file is read from this machine; copy it here (its checkpoints may stay there)"
-        )
+        raise StudyError(f"{path}: a study file lies on this machine; copy it here (its checkpoints may stay there)")
     return path
 
 

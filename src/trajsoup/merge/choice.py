@@ -1,6 +1,6 @@
-"""What to merge, in the paper's terms, and the row of W it means for a study.
+"""What to merge: the branches that pass the screen, and the row of W that a method chooses from them.
 
-Branches, Choice -> screen -> admitted pools -> Row
+Branches, Choice -> screen -> admitted pools -> method (core/methods) -> Row
 """
 
 from __future__ import annotations
@@ -8,24 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.coefficients import Coefficients
-from trajsoup.core.pool import Pool, ranked, require_scores
+import numpy as np
+
+from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
+from trajsoup.core.methods.asking import Answers, Scoring, settle
+from trajsoup.core.methods.freedom import Freedom, Stop
+from trajsoup.core.methods.table import METHODS, Method, Scope
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
 from trajsoup.core.screening import Verdict, screen
-from trajsoup.core.selection import NEEDS_K, Select
+from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Row, Strategy, soup_row
-from trajsoup.errors import ScreenError, SelectionError
+from trajsoup.core.soup import Row
+from trajsoup.errors import ScreenError, SelectionError, UnansweredError
 from trajsoup.merge.branches import Branches
+
+DEFAULT = "trajectory-soup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What to merge, in the paper's terms."""
+    """What to merge. A method and a selection that contradict each other are refused."""
 
-    strategy: Strategy = Strategy.TRAJECTORY_SOUP
+    strategy: str | None = None  # name of a method; None: the one that `select` defines, or else trajectory-soup
     k: int | None = None
-    select: Select | None = None  # None: what the strategy prescribes
-    coefficients: Coefficients = Coefficients.EQUAL
+    select: str | None = None  # None: what the method prescribes
+    coefficients: str = EQUAL
     rank_by: Signal = Signal.LOSS
     horizon: int | None = None  # in the study's unit of positions
     branch: str | None = None  # for single-merge
@@ -34,86 +42,132 @@ class Choice:
     tolerance: float | None = None
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says, besides those of the study
 
+    def __post_init__(self) -> None:
+        method, rule = self.method, self.select
+        WEIGHTINGS.find(self.coefficients)
+        allowed = [name for name in (method.select, *method.selects) if name is not None]
+        if rule is not None and SELECTIONS.find(rule).name not in allowed:
+            own = f"is defined by --select {' or '.join(allowed)}" if allowed else "has weights of its own"
+            raise SelectionError(
+                f"{method.name} {own}, and --select {rule} would make it another method: leave out one of --strategy and "
+                "--select"
+            )
+        if self.coefficients != EQUAL and not method.takes_weights:
+            raise SelectionError(
+                f"coefficients {self.coefficients!r} weigh ranks inside a branch, which {method.name} does not: leave out "
+                "--weights"
+            )
+
     @property
-    def rule(self) -> Select:
-        """The selection in force."""
-        return self.select or self.strategy.select
+    def method(self) -> Method:
+        """The method in force."""
+        if self.strategy is not None:
+            return METHODS.find(self.strategy)
+        usual = METHODS[DEFAULT]
+        if self.select is None or self.select in usual.selects:
+            return usual
+        several = (m for m in METHODS.values() if m.scope is Scope.SEVERAL and m.select == self.select)
+        return next(several, usual)
+
+    @property
+    def rule(self) -> str | None:
+        """The selection in force; None: the method has weights of its own."""
+        return self.select or self.method.select
 
 
-def choose(study: Branches, choice: Choice) -> tuple[Row, tuple[Verdict, ...], tuple[str, ...]]:
-    """Screen the branches and build the row of W. Reads no weight."""
-    pools = study.pools()
-    notes: list[str] = []
-    verdicts: tuple[Verdict, ...] = ()
-    if choice.screened and len(pools) > 1:
-        verdicts = screen(
-            pools,
-            baseline=choice.baseline or study.baseline,
-            tolerance=study.tolerance if choice.tolerance is None else choice.tolerance,
-            horizon=choice.horizon,
-            force={*study.force, *choice.force},
-        )
-        admitted = {v.branch for v in verdicts if v.admitted}
-        pools = tuple(pool for pool in pools if pool.branch in admitted)
-        rejected = [v.branch for v in verdicts if not v.admitted]
-        if rejected:
-            notes.append(f"left out by the screen: {', '.join(rejected)} (--force BRANCH admits one, --no-screen all)")
-        notes += [
-            f"{v.branch} is forced in although its training loss is {v.loss_gap:+.1%} off the baseline's"
-            for v in verdicts
-            if v.forced
-        ]
-        notes += [
-            f"{v.branch} trains to a much lower loss than the baseline ({v.loss_gap:+.1%}): check it for overfitting"
-            for v in verdicts
-            if v.suspiciously_low
-        ]
-        if not pools:
-            raise ScreenError(
-                "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
-            )
-    if choice.strategy is Strategy.SINGLE_MERGE:
-        pool = _one_branch(pools, choice)
-        if choice.branch is None and len(pools) > 1:
-            notes.append(
-                f"single-merge takes branch {pool.branch!r}, whose K best checkpoints validate best on average"
-            )
-        pools = (pool,)
-    elif choice.branch is not None:
-        raise SelectionError("--branch belongs to --strategy single-merge: drop one of the two")
-    if choice.rule not in NEEDS_K and choice.k is not None:
-        notes.append(f"--k {choice.k} has no effect on selection {choice.rule.value!r}")
-    row = soup_row(
-        pools,
-        k=choice.k,
-        rule=choice.rule,
-        scheme=choice.coefficients,
-        horizon=choice.horizon,
+def choose(
+    study: Branches, choice: Choice, *, scoring: Scoring | None = None
+) -> tuple[Row, tuple[Verdict, ...], tuple[str, ...]]:
+    """Screen the branches and let the method choose a row of W. Reads no weight.
+
+    `scoring` answers methods that ask for scores of merges; without it only the logged scores of checkpoints are known.
+    """
+    pools, verdicts, notes = _admitted(study, choice)
+    method = choice.method
+    takes_k = method.takes_k and choice.rule is not None and SELECTIONS[choice.rule].needs_k
+    if choice.k is not None and method.select is not None and not takes_k:
+        notes.append(f"--k {choice.k} has no effect on selection {choice.rule!r}")
+    freedom = Freedom(
+        pools=pools,
+        stops=_stops(pools, study, choice),
+        ks=() if choice.k is None else (choice.k,),
         rank_by=choice.rank_by,
-        name=choice.strategy.value,
+        select=choice.select,
+        weights=choice.coefficients,
+        free=("branch",) if method.scope is Scope.ONE else (),
     )
-    return row, verdicts, tuple(notes)
+    (decision,) = settle([method.ask(freedom)], scoring or logged_scores(pools, method))
+    row = Row(name=method.name, weights=decision.option.weights, groups=decision.option.groups)
+    return row, verdicts, (*notes, *decision.notes)
 
 
-def _one_branch(pools: Sequence[Pool], choice: Choice) -> Pool:
-    if choice.branch is not None:
-        for pool in pools:
-            if pool.branch == choice.branch:
-                return pool
-        raise SelectionError(
-            f"there is no admitted branch {choice.branch!r}: choose from {', '.join(p.branch for p in pools)}"
+def logged_scores(pools: Sequence[Pool], method: Method) -> Scoring:
+    """Answer from the logs of the runs: what single checkpoints scored."""
+    known = {c.key: c for pool in pools for c in pool.candidates}
+
+    def answer(rows: Sequence[Row]) -> Answers:
+        merged = [row for row in rows if len(row.weights) > 1 or row.total != 1]
+        if merged:
+            raise UnansweredError(
+                f"{method.name} asks how {len(merged)} merged models score, and the logs of the runs know only their "
+                "checkpoints: hand over documents to score them on (--validation FILE), or use a method that asks nothing"
+            )
+        return {row.name: _logged(known[next(iter(row.weights))]) for row in rows}
+
+    return answer
+
+
+def _logged(candidate: Candidate) -> ValidationScores:
+    loss, accuracy = candidate.val_loss, candidate.accuracy
+    return ValidationScores(
+        losses=None if loss is None else DocumentLosses(nll=np.array([loss]), targets=np.array([1])),
+        tasks=()
+        if accuracy is None
+        else (TaskResult(name="logged", category="logged", correct=np.array([accuracy], np.float64)),),
+    )
+
+
+def _stops(pools: Sequence[Pool], study: Branches, choice: Choice) -> tuple[Stop, ...]:
+    """All branches together, or each by itself, or the one that is named."""
+    names, scope = tuple(pool.branch for pool in pools), choice.method.scope
+    if choice.branch is not None and scope is not Scope.ONE:
+        raise SelectionError("--branch belongs to --strategy single-merge: drop one of the two")
+    if scope is Scope.SEVERAL:
+        return (Stop(branches=names, horizon=choice.horizon),)
+    wanted = choice.branch or (choice.baseline or study.baseline if scope is Scope.BASELINE else None)
+    if wanted is not None and wanted not in names:
+        raise SelectionError(f"there is no admitted branch {wanted!r}: choose from {', '.join(names)}")
+    return tuple(Stop(branches=(name,), horizon=choice.horizon) for name in names if wanted in (None, name))
+
+
+def _admitted(study: Branches, choice: Choice) -> tuple[tuple[Pool, ...], tuple[Verdict, ...], list[str]]:
+    """The pools that pass the screen, its verdicts, and what there is to say about them."""
+    pools = study.pools()
+    if not choice.screened or len(pools) == 1:
+        return pools, (), []
+    verdicts = screen(
+        pools,
+        baseline=choice.baseline or study.baseline,
+        tolerance=study.tolerance if choice.tolerance is None else choice.tolerance,
+        horizon=choice.horizon,
+        force={*study.force, *choice.force},
+    )
+    admitted = {v.branch for v in verdicts if v.admitted}
+    if not admitted:
+        raise ScreenError(
+            "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
         )
-    if len(pools) == 1:
-        return pools[0]
-
-    require_scores([c for pool in pools for c in pool.until(choice.horizon).candidates], rank_by=choice.rank_by)
-
-    def mean_score(pool: Pool) -> float:
-        best = ranked(pool.until(choice.horizon).candidates, rank_by=choice.rank_by)[: choice.k]
-        scores = [score for c in best if (score := c.score(choice.rank_by)) is not None]
-        if not scores:
-            return float("inf")
-        mean = sum(scores) / len(scores)
-        return mean if choice.rank_by is Signal.LOSS else -mean
-
-    return min(pools, key=lambda pool: (mean_score(pool), pool.branch))
+    notes: list[str] = []
+    if rejected := [v.branch for v in verdicts if not v.admitted]:
+        notes.append(f"left out by the screen: {', '.join(rejected)} (--force BRANCH admits one, --no-screen all)")
+    notes += [
+        f"{v.branch} is forced in although its training loss is {v.loss_gap:+.1%} off the baseline's"
+        for v in verdicts
+        if v.forced
+    ]
+    notes += [
+        f"{v.branch} trains to a much lower loss than the baseline ({v.loss_gap:+.1%}): check it for overfitting"
+        for v in verdicts
+        if v.suspiciously_low
+    ]
+    return tuple(pool for pool in pools if pool.branch in admitted), verdicts, notes

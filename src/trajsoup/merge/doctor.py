@@ -25,7 +25,7 @@ from trajsoup.errors import CheckpointError, ScreenError
 from trajsoup.merge.branches import Branch, Branches
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
 from trajsoup.store.identity import IDENTITIES, Identities
-from trajsoup.store.remote import Place, absolute
+from trajsoup.store.remote import Place, absolute, place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ def pass_bytes(study: Branches) -> int:
     return sum(checkpoint.nbytes for checkpoint in opened.values())
 
 
-def study_folder(inputs: Sequence[Place]) -> Path | None:
+def study_folder(inputs: Sequence[Place | str]) -> Path | None:
     """The folder of the study that these inputs belong to, if it has been run: its matrix and its gains are reused."""
-    paths = [path for path in inputs if isinstance(path, Path)]
+    paths = [path for path in map(place, inputs) if isinstance(path, Path)]
     if len(paths) != len(inputs) or not paths:
         return None
     if len(paths) == 1 and paths[0].suffix in (".yaml", ".yml"):
@@ -80,7 +80,7 @@ def study_folder(inputs: Sequence[Place]) -> Path | None:
 def examine(
     study: Branches,
     *,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     relation: Relation | None = None,
     options: Options | None = None,
     executor: Executor | None = None,
@@ -94,7 +94,7 @@ def examine(
     checkpoints, problems = _open(study)
     fork = None if study.fork_point is None else absolute(study.fork_point)
     _require_fork_point(fork, problems)
-    matrix = _matrix(checkpoints, fork, folder, options, executor, progress)
+    matrix = _matrix(checkpoints, fork, None if folder is None else Path(folder), options, executor, progress)
     for found in matrix.nonfinite:
         problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
     _require_fork_point(fork, problems)

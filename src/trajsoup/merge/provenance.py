@@ -65,7 +65,7 @@ class Provenance:
             "format": FORMAT,
             "trajsoup_version": __version__,
             "soup": self.row_name,
-            "choice": None if self.choice is None else {**asdict(self.choice), "select": self.choice.rule.value},
+            "choice": None if self.choice is None else _done(self.choice),
             "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even once"
             if self.uniform
             else "fp64 weighted sum, rounded to nearest even once",
@@ -166,6 +166,11 @@ def _say_dtype(config: Path, provenance: Provenance) -> None:
     text = config.read_text(encoding="utf-8")
     renamed = re.sub(r'("(?:torch_)?dtype"\s*:\s*)"\w+"', rf'\1"{names[after.pop()]}"', text)
     config.write_text(renamed, encoding="utf-8")
+
+
+def _done(choice: Choice) -> dict[str, Any]:
+    """The choice with what was left open filled in: the method and the selection that were really used."""
+    return {**asdict(choice), "strategy": choice.method.name, "select": choice.rule}
 
 
 def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:

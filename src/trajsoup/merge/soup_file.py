@@ -13,18 +13,19 @@ from pathlib import Path
 
 from trajsoup.core.soup import Row
 from trajsoup.errors import StudyError
-from trajsoup.merge.make import explicit_row
+from trajsoup.merge.plan import explicit_row
 from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.yaml_file import check_keys, load_yaml
 
 
-def is_soup_file(path: Path) -> bool:
+def is_soup_file(path: Path | str) -> bool:
     """Whether a YAML file lists ingredients (and is not a study)."""
-    return "ingredients" in load_yaml(path)
+    return "ingredients" in load_yaml(Path(path))
 
 
-def load_soup_file(path: Path, *, normalize: bool = False) -> tuple[Row, Place | None]:
+def load_soup_file(path: Path | str, *, normalize: bool = False) -> tuple[Row, Place | None]:
     """Return the row and the fork point, if it names one. Paths are relative to the file."""
+    path = Path(path)
     data = load_yaml(path)
     check_keys(data, ("fork_point", "normalize", "ingredients"), where=str(path))
     listed = data.get("ingredients")

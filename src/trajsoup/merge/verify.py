@@ -14,7 +14,7 @@ from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
 from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
-from trajsoup.store.remote import Place
+from trajsoup.store.remote import Place, place
 from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
@@ -34,7 +34,7 @@ class Verification:
 
 
 def verify_soup(
-    path: Place,
+    path: Place | str,
     *,
     full: bool = False,
     seed: int = 0,
@@ -47,6 +47,7 @@ def verify_soup(
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
     hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
     """
+    path = place(path)
     record = _read_record(path)
     unhashed = _check_hashes(path, record["output"])
     output = open_checkpoint(path)
@@ -90,9 +91,9 @@ def verify_soup(
     )
 
 
-def read_bytes(path: Place, *, full: bool) -> int:
+def read_bytes(path: Place | str, *, full: bool) -> int:
     """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
-    count = len(_read_record(path)["ingredients"])
+    count = len(_read_record(place(path))["ingredients"])
     output = open_checkpoint(path)
     sizes = [t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for t in output.tensors.values()]
     return count * sum(sizes)

@@ -29,7 +29,6 @@ from trajsoup.report.reading_results import (
     read_soups,
 )
 from trajsoup.report.reading_scaling import read_costs, read_frontier, read_spent, read_surface, read_theory
-from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import FOLDER, Records
 from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
@@ -59,7 +58,7 @@ class AllRecords:
         self.by_kind = {sweep.kind: sweep for sweep in self.sweeps.values()}
         self.present = {stage for stage in STAGES if getattr(self, stage) is not None}
 
-    def sweep(self, kind: SweepKind) -> r.SweepRecord | None:
+    def sweep(self, kind: str) -> r.SweepRecord | None:
         """The sweep of that kind, whatever its name."""
         return self.by_kind.get(kind)
 
@@ -93,17 +92,17 @@ def read_contents(study: Path) -> c.Contents:
             *read_evaluation_tables(known.rows, known.evaluations, known.comparisons),
             *read_fine_tuning_tables(known.sft, soups),
         ),
-        panels=read_panels(known.validation, known.sweep(SweepKind.HORIZONS), chosen=chosen),
-        frontiers=read_frontier(known.frontier, known.sweep(SweepKind.FRONTIER)),
+        panels=read_panels(known.validation, known.sweep("horizons"), chosen=chosen),
+        frontiers=read_frontier(known.frontier, known.sweep("frontier")),
         costs=read_costs(known.frontier),
         spent=read_spent(known.plan, known.validation, known.sweeps),
-        surface=read_surface(known.sweep(SweepKind.SCALING)),
-        theory=read_theory(known.theory, known.sweep(SweepKind.SCALING)),
+        surface=read_surface(known.sweep("scaling")),
+        theory=read_theory(known.theory, known.sweep("scaling")),
         ablations=read_ablations(known.sweeps),
         geometry=read_geometry(
             known.geometry,
-            interpolation=known.sweep(SweepKind.INTERPOLATION),
-            scaling=known.sweep(SweepKind.SCALING),
+            interpolation=known.sweep("interpolation"),
+            scaling=known.sweep("scaling"),
         ),
         provenance=_provenance(known, soups, best),
         notes=() if known.plan is None else known.plan.notes,

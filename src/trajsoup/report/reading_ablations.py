@@ -8,11 +8,10 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report import contents as c
 from trajsoup.report.reading_curves import score_of
-from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 
-KINDS = (SweepKind.COEFFICIENTS, SweepKind.SELECTIONS, SweepKind.ALLOCATION, SweepKind.SAMPLING)
-ORDERED = (SweepKind.ALLOCATION, SweepKind.SAMPLING)  # their entries have an order
+KINDS = ("coefficients", "selections", "allocation", "sampling")
+ORDERED = ("allocation", "sampling")  # their entries have an order
 
 
 def read_ablations(sweeps: Mapping[str, r.SweepRecord]) -> tuple[c.Ablation, ...]:
@@ -52,7 +51,7 @@ def _ablation(sweep: r.SweepRecord) -> c.Ablation:
         split=split.value,
         variants=tuple(variants),
         axis=sweep.x_label if sweep.kind in ORDERED else None,
-        over_tokens=sweep.kind is SweepKind.SAMPLING,
+        over_tokens=sweep.kind == "sampling",
         default=default,
     )
 

@@ -8,7 +8,6 @@ from trajsoup.core.pair_gain import PairGain, relate
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report import contents as c
-from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records import results as r
 
 BAND_POINTS = 21  # of the drawn band
@@ -93,7 +92,7 @@ def _pairs(record: r.GeometryRecord, sweep: r.SweepRecord | None) -> list[PairGa
             ends[p.branches[0], at] = p.validation_loss
         elif len(p.branches) == 2 and sweep is not None:
             first, second = p.branches
-            share = float(p.x) if sweep.kind is SweepKind.INTERPOLATION else 0.5
+            share = float(p.x) if sweep.kind == "interpolation" else 0.5
             if share in (0.0, 1.0):
                 ends[first if share == 0.0 else second, at] = p.validation_loss
             elif share == 0.5:

@@ -72,6 +72,7 @@ class Identities(FileHashes):
 
     def row(self, row: Row, checkpoints: dict[str, str]) -> str:
         """The identity of a row, given those of its ingredients by key."""
+        row.require_one_for_all()
         members = sorted((checkpoints[key], float(weight).hex()) for key, weight in row.weights.items())
         if len(members) == 1 and members[0][1] == (1.0).hex():
             return members[0][0]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from trajsoup.engine.executor import Executor
 from trajsoup.study.file.setup import Setup, with_seed
-from trajsoup.study.file.sweeps import Sweep
 from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
 from trajsoup.study.records.results import ScreenRecord, SeedsRecord
@@ -26,6 +25,7 @@ from trajsoup.study.stages.answer import SOUP
 from trajsoup.study.stages.frontier import make_frontier
 from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.stages.sweeps import make_sweeps
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import cache_folder
 from trajsoup.study.workbench import Workbench

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.study.file.sweeps import SweepKind
 from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import (
     ComparisonRecord,
@@ -267,7 +266,7 @@ def grid_over_seeds(every: Sequence[Records]) -> Table | None:
     """fig:traj-soup-trajectory-scaling over seeds: what N branches gain on one at the same K, over all subsets."""
     grids: list[dict[tuple[int, int], float]] = []
     for records in every:
-        sweep = next((s for s in records.every(SweepRecord).values() if s.kind is SweepKind.SCALING), None)
+        sweep = next((s for s in records.every(SweepRecord).values() if s.kind == "scaling"), None)
         if sweep is None:
             return None
         cells: dict[tuple[int, int], list[float]] = {}

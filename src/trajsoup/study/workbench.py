@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.core.methods.asking import Scoring
 from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
@@ -194,9 +195,17 @@ class Workbench:
     def field(self) -> Field:
         """What entries are made of."""
         screen: ScreenRecord = self.records.require(ScreenRecord)
+        evaluation = self.setup.evaluation
         return Field(
             pools=self.pools(),
             admitted=tuple(v.branch for v in screen.verdicts if v.admitted),
             baseline=screen.baseline,
-            evaluation=self.setup.evaluation,
+            ks=evaluation.ks,
+            n_horizons=evaluation.horizons,
+            rank_by=evaluation.rank_by,
+            methods=evaluation.methods,
         )
+
+    def scoring(self, what: str) -> Scoring:
+        """Who answers the methods: one read of the checkpoints for all rows that are asked for together."""
+        return lambda rows: self.scorer.validate(rows, what=what)

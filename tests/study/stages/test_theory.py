@@ -11,7 +11,6 @@ import pytest
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.resampling import LossTable
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.stages.theory import predict, soups_at
 
 KS = (1, 2, 3)
@@ -34,7 +33,7 @@ def study(branches: int, *, cubic: float = 0.0, still: bool = False):
             candidates.append(Candidate(key=key, branch=f"EXP{n + 1}", tokens=100 * i, val_loss=loss))
         pools.append(Pool(branch=f"EXP{n + 1}", candidates=tuple(candidates)))
     names = tuple(pool.branch for pool in pools)
-    field = Field(pools=tuple(pools), admitted=names, baseline="EXP1", evaluation=EvaluationPlan(ks=KS, horizons=2))
+    field = Field(pools=tuple(pools), admitted=names, baseline="EXP1", ks=KS, n_horizons=2)
     return field, points, minima
 
 

@@ -1,45 +1,27 @@
-"""An entry of a table or figure: what it leaves free, the rows that this allows, and the one that validation chose.
+"""An entry of a table or figure: a method with what it may choose from, and the row that it chose.
 
-    Entry (options: rows of W) -> all options scored on validation, one read -> Chosen -> test, one read
+    entries -> all methods run together (core/methods: settle), one read in each round -> Chosen -> test, one read
 
 Everything that is compared is an entry, so both sides of a comparison choose in the same way, and nothing can look at
-the test split before it is chosen: `choose_entries` is given validation scores and no other type.
+the test split before it is chosen: methods are sent validation scores and no other type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.choosing import choose
+from trajsoup.core.budget import Setting
+from trajsoup.core.coefficients import EQUAL
+from trajsoup.core.methods.asking import Asking, Decision, Option, Scoring, settle, with_scores_of_the_chosen
+from trajsoup.core.methods.freedom import Freedom
+from trajsoup.core.methods.table import Method
 from trajsoup.core.scores import ValidationScores
+from trajsoup.core.selection import TOP_K
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.core.splits import Split
-from trajsoup.study.records.results import ChosenOn, RowRecord, Setting
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One row that an entry may choose."""
-
-    weights: Mapping[str, float]
-    k: int | None
-    horizon: int
-    branches: tuple[str, ...]
-    budget_tokens: int
-
-    @property
-    def name(self) -> str:
-        """Unique for its weights, and readable in the score records."""
-        members = "+".join(self.branches)
-        k = "" if self.k is None else f" K={self.k}"
-        return f"{members} t={self.horizon}{k} #{_digest(self.weights)}"
-
-    @property
-    def row(self) -> Row:
-        """The row of W."""
-        return Row(name=self.name, weights=self.weights)
+OWN = "own"  # in records, where a method has a selection or weights of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,81 +36,85 @@ class Axis:
 class Entry:
     """A line of a table, a point of a figure."""
 
-    name: str
+    key: str  # its name within its table
     label: str
     strategy: str
-    options: tuple[Option, ...]  # simplest first: ties go to the first
-    free: tuple[str, ...] = ()
+    ask: Callable[[], Asking]  # begins to choose
+    sweep: str | None = None  # None: the main table
     setting: Setting | None = None
-    select: str = "top-k"
-    coefficients: str = "equal"
+    select: str = TOP_K
+    coefficients: str = EQUAL
     at: Axis | None = None  # None: a line of the main table
+    alone: bool = False  # one branch by itself, beside the strategies
+
+    @property
+    def name(self) -> str:
+        """Unique in the study."""
+        return self.key if self.sweep is None else f"{self.sweep}/{self.key}"
+
+    @property
+    def x(self) -> float | str | None:
+        """Where it lies on the axis, if there is one."""
+        return None if self.at is None else self.at.x
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """An entry with the option that validation chose."""
+    """An entry with the row that its method chose on validation."""
 
     entry: Entry
-    option: Option
-    chosen_on: ChosenOn
-    validation: ValidationScores
+    decision: Decision
+
+    @property
+    def option(self) -> Option:
+        """What was chosen."""
+        return self.decision.option
 
     @property
     def row(self) -> Row:
         """The row of W, under its option's name."""
-        return self.option.row
+        return self.decision.option.row
+
+    @property
+    def validation(self) -> ValidationScores:
+        """The scores of the row."""
+        assert self.decision.validation is not None
+        return self.decision.validation
+
+    def cost(self, rank_by: Signal) -> float:
+        """What validation minimises."""
+        scores = self.validation
+        loss = None if scores.losses is None else scores.losses.loss()
+        return rank_by.cost(loss if rank_by is Signal.LOSS else scores.overall_average)
 
 
-def options_of(entries: Sequence[Entry]) -> list[Row]:
-    """Every row that some entry may choose, each once."""
-    return list({option.name: option.row for entry in entries for option in entry.options}.values())
-
-
-def choose_entries(
-    entries: Sequence[Entry], scores: Mapping[str, ValidationScores], *, rank_by: Signal
-) -> tuple[Chosen, ...]:
-    """Pick the best option of each entry on validation."""
-    found: list[Chosen] = []
-    for entry in entries:
-        mine = {option.name: scores[option.name] for option in entry.options}
-        best = choose(mine, rank_by=rank_by) if len(mine) > 1 else None
-        option = entry.options[0] if best is None else next(o for o in entry.options if o.name == best.name)
-        chosen_on = ChosenOn(
-            split=Split.VALIDATION,
-            signal=rank_by,
-            free=entry.free if len(mine) > 1 else (),
-            among=len(mine),
-            score=None if best is None else best.score,
-        )
-        found.append(Chosen(entry=entry, option=option, chosen_on=chosen_on, validation=mine[option.name]))
-    return tuple(found)
-
-
-def row_record(chosen: Chosen) -> RowRecord:
-    """The chosen row as the records keep it."""
-    entry, option, scores = chosen.entry, chosen.option, chosen.validation
-    return RowRecord(
-        name=entry.name,
-        label=entry.label,
-        strategy=entry.strategy,
-        setting=entry.setting,
-        select=entry.select,
-        coefficients=entry.coefficients,
-        k=option.k,
-        horizon=option.horizon,
-        budget_tokens=option.budget_tokens,
-        branches=option.branches,
-        weights=dict(option.weights),
-        chosen_on=chosen.chosen_on,
-        validation_loss=None if scores.losses is None else scores.losses.loss(),
-        validation_accuracy=scores.overall_average,
+def entry_of(
+    method: Method,
+    freedom: Freedom,
+    *,
+    key: str,
+    label: str,
+    sweep: str | None = None,
+    setting: Setting | None = None,
+    at: Axis | None = None,
+    alone: bool = False,
+) -> Entry:
+    """The entry of a method that chooses from `freedom`."""
+    return Entry(
+        key=key,
+        label=label,
+        strategy=method.strategy,
+        ask=lambda: method.ask(freedom),
+        sweep=sweep,
+        setting=setting,
+        select=freedom.select or method.select or OWN,
+        coefficients=OWN if method.select is None else freedom.weights,
+        at=at,
+        alone=alone,
     )
 
 
-def _digest(weights: Mapping[str, float]) -> str:
-    import hashlib
-    import json
-
-    listed = sorted((key, float(weight).hex()) for key, weight in weights.items())
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:8]
+def choose_entries(entries: Sequence[Entry], scoring: Scoring) -> tuple[Chosen, ...]:
+    """Let every entry's method choose; what they ask is answered together."""
+    decisions = settle([with_scores_of_the_chosen(entry.ask()) for entry in entries], scoring)
+    return tuple(Chosen(entry=e, decision=d) for e, d in zip(entries, decisions, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import parse_number, parse_tokens
 from trajsoup.core.screening import TOLERANCE
 from trajsoup.core.signal import Signal
@@ -20,6 +21,7 @@ EVALUATE_FIELDS = {
     "items": "Items of each configuration of the mid-training suite; 0 (default): only the loss.",
     "ks": "The K to choose from. Default [1, 2, 4, 8, 12].",
     "horizons": "Into how many equal horizons the full one is divided, for choices and curves. Default 4.",
+    "methods": "Methods in the main table besides those that every study shows; docs/methods.md lists them. Default none.",
     "rank_by": "`loss` (default) or `accuracy`: what ranks checkpoints and chooses.",
     "tolerance": "Of the screen. Default 0.01.",
     "baseline": "The branch that the screen compares with. Default: the first whose recipe is the study's baseline.",
@@ -48,6 +50,7 @@ class EvaluationPlan:
     ks: tuple[int, ...] = (1, 2, 4, 8, 12)
     horizons: int = 4
     rank_by: Signal = Signal.LOSS
+    methods: tuple[str, ...] = ()  # besides those that every study shows
     tolerance: float = TOLERANCE
     baseline: str | None = None  # None: the plan's
     force: tuple[str, ...] = ()
@@ -89,6 +92,9 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
     named = [*(force if isinstance(force, list) else [force]), *([data["baseline"]] if data.get("baseline") else [])]
     if unknown := [name for name in named if str(name) not in branches]:
         raise StudyError(f"{where}: there is no branch {unknown[0]!r}: the branches are {', '.join(branches)}")
+    methods = tuple(map(str, data.get("methods") or ()))
+    if unknown := [name for name in methods if name not in METHODS]:
+        raise StudyError(f"{where}: there is no method {unknown[0]!r}: use {', '.join(METHODS)}")
     ks = data.get("ks", base.ks)
     if not isinstance(ks, list | tuple) or not ks:
         raise StudyError(f"{where}: ks is {ks!r}: list at least one K")
@@ -100,6 +106,7 @@ def parse_evaluation(data: Any, *, branches: Sequence[str], where: str) -> Evalu
         **counts,
         ks=ks_sorted,
         rank_by=Signal(rank_by),
+        methods=methods,
         tolerance=parse_number(data.get("tolerance", base.tolerance), where=f"{where}: tolerance"),
         baseline=str(data["baseline"]) if data.get("baseline") else None,
         force=tuple(map(str, force)) if isinstance(force, list) else (str(force),),

@@ -21,10 +21,11 @@ from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan, parse_evaluation, parse_sft
 from trajsoup.study.file.study import Study, load_study, parse_corpus
-from trajsoup.study.file.sweeps import Sweep, parse_sweeps
+from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.file.trainer import SHAPES_RESULTS
 from trajsoup.study.publish import parse_publish
 from trajsoup.study.records.files import digest_of
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.train.data import cache_folder
 
 VERSION = 2  # raise it when the same study would give other records

@@ -22,8 +22,9 @@ from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan, parse
 from trajsoup.study.file.pretrain import Pretrain, parse_pretrain
 from trajsoup.study.file.recipe import parse_recipe
 from trajsoup.study.file.retention import parse_retention
-from trajsoup.study.file.sweeps import Sweep, parse_sweeps
+from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.file.trainer import TrainWith, parse_trainer
+from trajsoup.study.sweeps.table import Sweep
 
 FIELDS = {
     "fork_point": "Folder of the checkpoint that every branch starts from (a Hugging Face folder). Or use `pretrain`.",

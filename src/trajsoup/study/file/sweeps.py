@@ -1,54 +1,34 @@
-"""The `sweeps` field of a study file: which comparisons of the paper are made, and with what settings."""
+"""The `sweeps` field of a study file: which comparisons are made, and with what settings. study/sweeps has the table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from trajsoup.errors import StudyError
 from trajsoup.store.yaml_file import check_keys
 from trajsoup.study.file.evaluation import whole
+from trajsoup.study.sweeps.table import SWEEPS, Sweep
 
 
-class SweepKind(StrEnum):
-    """The comparisons of the paper."""
-
-    HORIZONS = "horizons"  # fig:traj-soup-performance-curves
-    COEFFICIENTS = "coefficients"  # tab:tiny-coefficient-selection-ablation
-    SELECTIONS = "selections"  # tab:tiny-coefficient-selection-ablation
-    ALLOCATION = "allocation"  # fig:traj-soup-asym-allocation
-    SAMPLING = "sampling"  # fig:traj-soup-sample-ablation
-    SCALING = "scaling"  # fig:traj-soup-trajectory-scaling
-    INTERPOLATION = "interpolation"  # eq:interpolation
-    FRONTIER = "frontier"  # fig:trajectory-soup-compute-allocation
+def _takers(setting: str) -> str:
+    return ", ".join(kind.name for kind in SWEEPS.values() if setting in kind.settings)
 
 
 SWEEP_FIELDS = {
-    "kind": f"One of {', '.join(SweepKind)}. Default: the sweep's own name.",
-    "branches": "allocation, sampling, interpolation: the two branches. Default: the first two that are admitted; for "
+    "kind": f"One of {', '.join(SWEEPS)}. Default: the sweep's own name.",
+    "branches": f"{_takers('branches')}: the two branches. Default: the first two that are admitted; for "
     "allocation the first and the third, as in the paper.",
-    "merge_size": "allocation, sampling: checkpoints in the merge. Default: 16 and 12, or what the pools allow.",
+    "merge_size": f"{_takers('merge_size')}: checkpoints in the merge. Default: 16 and 12, or what the pools allow.",
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """One named comparison, as the study file declares it."""
-
-    name: str
-    kind: SweepKind
-    branches: tuple[str, ...] = ()
-    merge_size: int | None = None
-
-
 def parse_sweeps(data: Any, *, where: str) -> tuple[Sweep, ...]:
-    """Read `sweeps`: a list of preset names, `paper` for all of them, or name -> settings."""
+    """Read `sweeps`: a list of names, `paper` for all of the paper, or name -> settings."""
     if data is None:
         return ()
     if data == "paper":
-        data = [kind.value for kind in SweepKind]
+        data = [name for name, kind in SWEEPS.items() if kind.default]
     if isinstance(data, list):
         data = {str(name): {} for name in data}
     if not isinstance(data, Mapping):
@@ -59,15 +39,17 @@ def parse_sweeps(data: Any, *, where: str) -> tuple[Sweep, ...]:
 def _sweep(name: str, data: Any, where: str) -> Sweep:
     check_keys(data, tuple(SWEEP_FIELDS), where=where)
     kind = str(data.get("kind", name))
-    if kind not in tuple(SweepKind):
-        raise StudyError(f"{where}: there is no comparison {kind!r}: use {', '.join(SweepKind)}")
+    if kind not in SWEEPS:
+        raise StudyError(f"{where}: there is no comparison {kind!r}: use {', '.join(SWEEPS)}")
+    if idle := [field for field in data if field not in ("kind", *SWEEPS[kind].settings)]:
+        raise StudyError(f"{where}: {idle[0]} means nothing to {kind}: it belongs to {_takers(idle[0])}; leave it out")
     branches = data.get("branches") or ()
     if branches and len(branches) != 2:
         raise StudyError(f"{where}: branches are {branches!r}: name two")
     size = data.get("merge_size")
     return Sweep(
         name=name,
-        kind=SweepKind(kind),
+        kind=kind,
         branches=tuple(str(branch) for branch in branches),
         merge_size=None if size is None else whole(size, f"{where}: merge_size"),
     )

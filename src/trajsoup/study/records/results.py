@@ -21,7 +21,6 @@ from trajsoup.core.completion import GeometryFields, ScalingFields
 from trajsoup.core.pair_gain import Relation
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
-from trajsoup.study.file.sweeps import SweepKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +183,7 @@ class RowRecord:
     chosen_on: ChosenOn
     validation_loss: float | None = None
     validation_accuracy: float | None = None
+    alone: bool = False  # one branch by itself, beside the strategies of the main table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class SweepRecord:
     SEVERAL: ClassVar[bool] = True
     inputs: Mapping[str, str]
     name: str
-    kind: SweepKind
+    kind: str  # of study/sweeps
     title: str
     paper: str  # label of the paper's table or figure
     x_label: str

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trajsoup.study.score.rows import ScoreSettings
 
 FORK_POINT = "fork-point"  # its key among the checkpoints
+WINDOW = 256
 Scores = TypeVar("Scores", ValidationScores, TestScores)
 OnScore = Callable[[str, int, int], None]  # what, done, total
 
@@ -106,16 +107,12 @@ def make_scorer(
         test=probe_of(corpus.test, max_tokens=evaluation.test_tokens),
     )
     suite = tuple(SUITE) if evaluation.items else ()
-    window = 256
-    longest = [c.config.get("max_position_embeddings") for c in checkpoints.values()][:1]
-    if longest and isinstance(longest[0], int):
-        window = min(window, longest[0])
     named = evaluation.lm_eval
     choose_with, report_with = (None, None) if named is None else harness_settings(named, base=base)
     settings = ScoreSettings(
         suite=suite,
         items_each=max(evaluation.items, 1),
-        validation=ValidationSettings(window=window),
+        validation=ValidationSettings(window=window_of(checkpoints)),
         choose_with=choose_with,
         report_with=report_with,
     )
@@ -129,6 +126,12 @@ def make_scorer(
         options=options,
         executor=executor,
     )
+
+
+def window_of(checkpoints: Mapping[str, Checkpoint]) -> int:
+    """Tokens that a model is given at once."""
+    longest = [c.config.get("max_position_embeddings") for c in checkpoints.values()][:1]
+    return min(WINDOW, longest[0]) if longest and isinstance(longest[0], int) else WINDOW
 
 
 def single(key: str) -> Row:

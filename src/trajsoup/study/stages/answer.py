@@ -6,7 +6,8 @@ from pathlib import Path
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.merge.make import make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import plan_row
 from trajsoup.merge.provenance import RECORD
 from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale

@@ -17,7 +17,8 @@ def evaluations_stage(bench: Workbench) -> bool:
 
     def make() -> EvaluationsRecord:
         rows: RowsRecord = records.require(RowsRecord)
-        later = reported_rows(choose_sweeps(bench, bench.setup.sweeps), rank_by=bench.setup.evaluation.rank_by)
+        sweeps = bench.setup.sweeps
+        later = reported_rows(sweeps, choose_sweeps(bench, sweeps), rank_by=bench.setup.evaluation.rank_by)
         scores = bench.scorer.test([*(row_of(row) for row in rows.rows), *later])
         seeds = () if bench.setup.seed is None else (bench.setup.seed,)
         return EvaluationsRecord(

@@ -12,18 +12,18 @@ from collections.abc import Callable, Sequence
 from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
 from trajsoup.core.scaling import ScalingFit, bootstrap_band, fit_power_law
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Strategy
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScalingError
-from trajsoup.study.choosing.main_table import LABELS, RAW
 from trajsoup.study.file.setup import Setup
-from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import name_of
 from trajsoup.study.records.results import Estimate, PlanRecord, SweepPoint, SweepRecord
 from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority
+from trajsoup.study.sweeps.frontier import RAW_SERIES
+from trajsoup.study.sweeps.points import SOUP
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
-RAW_SERIES, SOUP_SERIES = "Raw", LABELS[Strategy.TRAJECTORY_SOUP]
+SOUP_SERIES = SOUP.label
 LEVEL, RESAMPLES = 0.95, 1000
 OF: dict[Signal, Callable[[SweepPoint], Estimate | None]] = {
     Signal.LOSS: lambda p: p.test_loss,
@@ -52,14 +52,14 @@ def make_frontier(bench: Workbench, sweeps: Sequence[Sweep]) -> bool:
 
 
 def _sweep_of(sweeps: Sequence[Sweep]) -> str | None:
-    return next((s.name for s in sweeps if s.kind is SweepKind.FRONTIER), None)
+    return next((s.name for s in sweeps if s.kind == "frontier"), None)
 
 
 def _frontier(bench: Workbench, sweep: SweepRecord, inputs: dict[str, str]) -> FrontierRecord:
     plan: PlanRecord = bench.records.require(PlanRecord)
     rank_by = bench.setup.evaluation.rank_by
     per_token = plan.flops_per_token or 1.0  # without a model's FLOPs the axis is in tokens
-    improving = {row for series in (RAW_SERIES, *LABELS.values()) for row in _improving(sweep, series, rank_by)}
+    improving = {row for series in {p.series for p in sweep.points} for row in _improving(sweep, series, rank_by)}
     laws: list[FittedLaw] = []
     annotations: list[Superiority] = []
     for signal, of in OF.items():
@@ -102,7 +102,7 @@ def _improving(sweep: SweepRecord, series: str, rank_by: Signal) -> list[str]:
 
 def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: bool) -> FrontierPoint:
     """Ranking scores every checkpoint of the branches up to the horizon; choosing scores every option besides."""
-    raw = point.strategy == RAW
+    raw = point.series == RAW_SERIES
     pools = [pool.until(point.horizon) for pool in bench.bare_pools() if pool.branch in point.branches]
     kept = 1 if raw else sum(len(pool.candidates) for pool in pools)
     some = next(iter(point.weights))

@@ -18,8 +18,8 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.results import MeasuredPair, MeasuredPath
+from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
 Cosines = Mapping[str, Mapping[str, float]]
@@ -39,7 +39,7 @@ def measured_gains(
         if all(len(pool.until(tokens).candidates) >= k for pool in field.chosen(branches)):
             for group in (*((name,) for name in branches), *pairs):
                 name = f"gain/{'+'.join(group)}@{tokens}"
-                rank_by = field.evaluation.rank_by
+                rank_by = field.rank_by
                 rows[group, tokens] = soup_row(field.chosen(group), k=k, horizon=tokens, rank_by=rank_by, name=name)
     scores = bench.scorer.validate(list(rows.values()), what="gains")
     losses: dict[tuple[str, ...], dict[int, float]] = {}
@@ -62,7 +62,7 @@ def measured_gains(
 
 def interpolation_sweep(bench: Workbench) -> Sweep | None:
     """The study's interpolation, if it asks for one."""
-    return next((sweep for sweep in bench.setup.sweeps if sweep.kind is SweepKind.INTERPOLATION), None)
+    return next((sweep for sweep in bench.setup.sweeps if sweep.kind == "interpolation"), None)
 
 
 def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, ...], tuple[float, ...]]:
@@ -76,7 +76,7 @@ def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, 
     rows: dict[tuple[int, float], Row] = {}
     for tokens in field.horizons:
         if all(len(pool.until(tokens).candidates) >= k for pool in pools):
-            a, b = (soup_row([pool], k=k, horizon=tokens, rank_by=field.evaluation.rank_by) for pool in pools)
+            a, b = (soup_row([pool], k=k, horizon=tokens, rank_by=field.rank_by) for pool in pools)
             for x, row in zip(GRID, interpolation_rows(a, b), strict=True):
                 rows[tokens, x] = replace(row, name=f"path/{'~'.join(names)}@{tokens}/{x:g}")
     scores = bench.scorer.validate(list(rows.values()), what="paths")
@@ -105,7 +105,7 @@ def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, 
 def middle_k(field: Field, pools: Sequence[Pool]) -> int | None:
     """The K in the middle of those that all these branches have at the full horizon; None where they have none."""
     have = min(len(pool.until(field.horizon).candidates) for pool in pools)
-    usable = [k for k in field.evaluation.ks if k <= have]
+    usable = [k for k in field.ks if k <= have]
     return usable[len(usable) // 2] if usable else None
 
 

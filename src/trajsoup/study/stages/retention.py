@@ -10,7 +10,6 @@ is left of any. What the rows of the main table are made of stays, but for the F
 from __future__ import annotations
 
 from trajsoup.core.retention import prunable
-from trajsoup.core.soup import Strategy
 from trajsoup.merge.provenance import RECORD
 from trajsoup.store.checkpoint import is_checkpoint, load_json
 from trajsoup.store.pruning import prune
@@ -58,7 +57,7 @@ def retention_stage(bench: Workbench) -> bool:
 def _needed(bench: Workbench) -> set[str]:
     """Keys that the main table's rows are made of, and the ingredients of every soup that the study wrote."""
     rows = bench.records.require(RowsRecord).rows
-    needed = {key for row in rows if row.strategy != Strategy.FULL_SOUP for key in row.weights}
+    needed = {key for row in rows if row.strategy != "full-soup" for key in row.weights}
     paths = {absolute(bench.place(c.key)): c.key for pool in bench.bare_pools() for c in pool.candidates}
     for record in bench.setup.output.glob(f"*/{RECORD}"):
         needed |= {paths[i["path"]] for i in load_json(record)["ingredients"] if i["path"] in paths}

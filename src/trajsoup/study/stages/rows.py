@@ -1,24 +1,54 @@
-"""The rows stage: choose the rows of the main table on validation."""
+"""The rows stage: the methods of the main table choose their rows on validation."""
 
 from __future__ import annotations
 
-from trajsoup.study.choosing.entries import choose_entries, options_of, row_record
+from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.study.choosing.entries import Chosen, choose_entries
 from trajsoup.study.choosing.main_table import main_entries
-from trajsoup.study.records.results import RowsRecord, ScreenRecord
-from trajsoup.study.stages.sweeps import sweep_entries
+from trajsoup.study.records.files import digest_of
+from trajsoup.study.records.results import ChosenOn, RowRecord, RowsRecord, ScreenRecord
+from trajsoup.study.sweeps.table import sweep_entries
 from trajsoup.study.workbench import Workbench
 
 
 def rows_stage(bench: Workbench) -> bool:
-    """Choose the rows of the main table on validation."""
-    inputs = {"screen": bench.records.digest(ScreenRecord)}
+    """Choose the rows of the main table on validation; with them, in the same reads, what the sweeps will choose."""
+    field = bench.field()
+    entries = main_entries(field)
+    inputs = {"screen": bench.records.digest(ScreenRecord), "entries": digest_of([entry.name for entry in entries])}
 
     def make() -> RowsRecord:
-        field = bench.field()
-        entries = main_entries(field)
-        later = [entry for sweep in bench.setup.sweeps for entry in sweep_entries(field, sweep)]
-        scores = bench.scorer.validate(options_of([*entries, *later]), what="choosing")  # one read for all of them
-        chosen = choose_entries(entries, scores, rank_by=bench.setup.evaluation.rank_by)
-        return RowsRecord(inputs=inputs, rows=tuple(row_record(c) for c in chosen))
+        later = [entry for asked in bench.setup.sweeps for entry in sweep_entries(field, asked)]
+        chosen = choose_entries([*entries, *later], bench.scoring("choosing"))[: len(entries)]
+        return RowsRecord(inputs=inputs, rows=tuple(row_record(c, field.rank_by) for c in chosen))
 
     return bench.records.ensure(RowsRecord, inputs, make)
+
+
+def row_record(chosen: Chosen, rank_by: Signal) -> RowRecord:
+    """The chosen row as the records keep it."""
+    entry, option, scores = chosen.entry, chosen.option, chosen.validation
+    return RowRecord(
+        name=entry.name,
+        label=entry.label,
+        strategy=entry.strategy,
+        setting=entry.setting,
+        select=entry.select,
+        coefficients=entry.coefficients,
+        k=option.k,
+        horizon=option.horizon,
+        budget_tokens=option.budget_tokens,
+        branches=option.branches,
+        weights=dict(option.weights),
+        chosen_on=chosen_on(chosen, rank_by),
+        validation_loss=None if scores.losses is None else scores.losses.loss(),
+        validation_accuracy=scores.overall_average,
+        alone=entry.alone,
+    )
+
+
+def chosen_on(chosen: Chosen, rank_by: Signal) -> ChosenOn:
+    """On what the choice was made."""
+    found = chosen.decision
+    return ChosenOn(split=Split.VALIDATION, signal=rank_by, free=found.free, among=found.among, score=found.score)

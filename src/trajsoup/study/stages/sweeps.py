@@ -1,60 +1,25 @@
 """The named comparisons of a study: entries, chosen on validation, reported on test, one record each.
 
-    Sweep -> entries -> validation scores -> Chosen -> test scores of what is reported -> sweeps/<name>.json
+    Sweep -> entries (study/sweeps) -> Chosen -> test scores of what is reported -> sweeps/<name>.json
 
-What a study's file names is scored together with the main table (stages.py, reporting.py), so that the checkpoints are
+What a study's file names is scored together with the main table (rows.py, evaluations.py), so that the checkpoints are
 read once for everything; what is asked for later is scored here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from trajsoup.core.scores import TestScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.study.choosing.ablations import (
-    allocation_entries,
-    coefficient_entries,
-    interpolation_entries,
-    sampling_entries,
-    scaling_entries,
-    selection_entries,
-)
-from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries, options_of
-from trajsoup.study.choosing.field import Field
-from trajsoup.study.choosing.main_table import frontier_entries, horizon_entries
-from trajsoup.study.file.sweeps import Sweep, SweepKind
+from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
+from trajsoup.study.records.results import ChosenOn, ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
+from trajsoup.study.stages.rows import chosen_on
+from trajsoup.study.sweeps.table import SWEEPS, Pairs, Sweep, sweep_entries
 from trajsoup.study.workbench import Workbench
-
-TITLES: Mapping[SweepKind, tuple[str, str, str]] = {  # title, label of the paper, axis
-    SweepKind.HORIZONS: ("All strategies at every horizon", "fig:traj-soup-performance-curves", "token budget"),
-    SweepKind.COEFFICIENTS: ("Merging coefficients", "tab:tiny-coefficient-selection-ablation", "coefficients"),
-    SweepKind.SELECTIONS: ("Checkpoint selection", "tab:tiny-coefficient-selection-ablation", "selection"),
-    SweepKind.ALLOCATION: ("Allocation between two branches", "fig:traj-soup-asym-allocation", "checkpoints of each"),
-    SweepKind.SAMPLING: ("Dense single trajectory, sparse soup", "fig:traj-soup-sample-ablation", "tokens each"),
-    SweepKind.SCALING: ("The (N, K) grid over branch subsets", "fig:traj-soup-trajectory-scaling", "merge size N K"),
-    SweepKind.INTERPOLATION: ("Interpolation of two anchors", "eq:interpolation", "lambda"),
-    SweepKind.FRONTIER: ("The best model at each compute", "fig:trajectory-soup-compute-allocation", "tokens of all"),
-}
-
-
-def sweep_entries(field: Field, sweep: Sweep) -> tuple[Entry, ...]:
-    """The entries of one named comparison; none where the branches do not allow it."""
-    builders: Mapping[SweepKind, Callable[[], tuple[Entry, ...]]] = {
-        SweepKind.HORIZONS: lambda: horizon_entries(field),
-        SweepKind.COEFFICIENTS: lambda: coefficient_entries(field, sweep),
-        SweepKind.SELECTIONS: lambda: selection_entries(field, sweep),
-        SweepKind.ALLOCATION: lambda: allocation_entries(field, sweep),
-        SweepKind.SAMPLING: lambda: sampling_entries(field, sweep),
-        SweepKind.SCALING: lambda: scaling_entries(field, sweep),
-        SweepKind.INTERPOLATION: lambda: interpolation_entries(field, sweep),
-        SweepKind.FRONTIER: lambda: frontier_entries(field),
-    }
-    return builders[sweep.kind]()
 
 
 def sweeps_stage(bench: Workbench) -> bool:
@@ -64,11 +29,15 @@ def sweeps_stage(bench: Workbench) -> bool:
 
 def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     """Make the records that are missing or out of date; return their names."""
-    records = bench.records
+    if not sweeps:
+        return []
+    records, field = bench.records, bench.field()
+    entries = {sweep.name: sweep_entries(field, sweep) for sweep in sweeps}
     inputs = {
         sweep.name: {
             "screen": records.digest(ScreenRecord),
             "sweep": digest_of([sweep.kind, sweep.branches, sweep.merge_size]),
+            "entries": digest_of([entry.name for entry in entries[sweep.name]]),
         }
         for sweep in sweeps
     }
@@ -76,72 +45,63 @@ def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     if not missing:
         return []
     chosen = choose_sweeps(bench, missing)
-    tested = bench.scorer.test(reported_rows(chosen, rank_by=bench.setup.evaluation.rank_by))
-    resamples = bench.setup.evaluation.resamples
+    tested = bench.scorer.test(reported_rows(missing, chosen, rank_by=field.rank_by))
     for sweep in missing:
-        record = _record(sweep, chosen[sweep.name], tested, inputs[sweep.name], resamples)
-        records.write(record)
+        records.write(_record(bench, sweep, chosen[sweep.name], tested, inputs[sweep.name]))
     return [sweep.name for sweep in missing]
 
 
-def choose_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> dict[str, tuple[Chosen, ...]]:
-    """Choose every entry of every sweep on validation, all options scored in one read."""
+def choose_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> dict[str, list[Chosen]]:
+    """Choose every entry of every sweep on validation; what all of them ask is answered together."""
     field = bench.field()
-    entries = {sweep.name: sweep_entries(field, sweep) for sweep in sweeps}
-    scores = bench.scorer.validate(options_of([e for group in entries.values() for e in group]), what="sweeps")
-    rank_by = bench.setup.evaluation.rank_by
-    return {name: choose_entries(group, scores, rank_by=rank_by) for name, group in entries.items()}
+    listed: list[tuple[str, Entry]] = [(s.name, entry) for s in sweeps for entry in sweep_entries(field, s)]
+    found: dict[str, list[Chosen]] = {sweep.name: [] for sweep in sweeps}
+    for (name, _), chosen in zip(
+        listed, choose_entries([entry for _, entry in listed], bench.scoring("sweeps")), strict=True
+    ):
+        found[name].append(chosen)
+    return found
 
 
-def reported_rows(chosen: Mapping[str, Sequence[Chosen]], *, rank_by: Signal) -> list[Row]:
-    """The rows to score on test: all, but of a grid over (N, K) only the subset that validation prefers in each cell."""
+def reported_rows(sweeps: Sequence[Sweep], chosen: Mapping[str, Sequence[Chosen]], *, rank_by: Signal) -> list[Row]:
+    """The rows to score on test: all, but of a sweep with cells only the one that validation prefers in each."""
     found: dict[str, Row] = {}
-    for group in chosen.values():
-        cells: dict[tuple[object, ...], Chosen] = {}
-        for c in group:
-            cell = (c.entry.name,) if not _is_grid(c) else (len(c.option.branches), c.option.k)
-            if cell not in cells or _score(c, rank_by) < _score(cells[cell], rank_by):
-                cells[cell] = c
-        found |= {c.row.name: c.row for c in cells.values()}
+    for sweep in sweeps:
+        cell = SWEEPS[sweep.kind].cell
+        best: dict[object, Chosen] = {}
+        for c in chosen[sweep.name]:
+            at = c.entry.name if cell is None else cell(c)
+            if at not in best or c.cost(rank_by) < best[at].cost(rank_by):
+                best[at] = c
+        found |= {c.row.name: c.row for c in best.values()}
     return list(found.values())
 
 
-def _is_grid(chosen: Chosen) -> bool:
-    return chosen.entry.at is not None and chosen.entry.at.series.startswith("N=")
-
-
-def _score(chosen: Chosen, rank_by: Signal) -> float:
-    """Lower is better."""
-    scores = chosen.validation
-    value = scores.overall_average if rank_by is Signal.ACCURACY else scores.losses and scores.losses.loss()
-    if value is None or finite(value) is None:
-        return float("inf")
-    return -value if rank_by is Signal.ACCURACY else value
-
-
 def _record(
+    bench: Workbench,
     sweep: Sweep,
     chosen: Sequence[Chosen],
     tested: Mapping[str, TestScores],
     inputs: Mapping[str, str],
-    resamples: int,
 ) -> SweepRecord:
-    title, paper, axis = TITLES[sweep.kind]
+    kind, evaluation = SWEEPS[sweep.kind], bench.setup.evaluation
     nothing = "nothing to compare: it needs two admitted branches with enough checkpoints"
     return SweepRecord(
         inputs=inputs,
         name=sweep.name,
-        kind=sweep.kind,
-        title=title,
-        paper=paper,
-        x_label=axis,
-        points=tuple(_point(c, tested.get(c.row.name), resamples) for c in chosen),
-        comparisons=tuple(_comparisons(sweep.kind, chosen, tested, resamples)),
+        kind=kind.name,
+        title=kind.title,
+        paper=kind.paper,
+        x_label=kind.axis,
+        points=tuple(
+            _point(c, chosen_on(c, evaluation.rank_by), tested.get(c.row.name), evaluation.resamples) for c in chosen
+        ),
+        comparisons=tuple(_comparisons(kind.pairs(chosen), tested, evaluation.resamples)) if chosen else (),
         notes=() if chosen else (nothing,),
     )
 
 
-def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoint:
+def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int) -> SweepPoint:
     entry, option, scores = chosen.entry, chosen.option, chosen.validation
     assert entry.at is not None
     return SweepPoint(
@@ -157,7 +117,7 @@ def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoin
         horizon=option.horizon,
         budget_tokens=option.budget_tokens,
         branches=option.branches,
-        chosen_on=chosen.chosen_on,
+        chosen_on=on,
         validation_loss=None if scores.losses is None else finite(scores.losses.loss()),
         validation_accuracy=scores.overall_average,
         validation_categories=scores.category_means,
@@ -167,46 +127,19 @@ def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoin
     )
 
 
-def _comparisons(
-    kind: SweepKind, chosen: Sequence[Chosen], tested: Mapping[str, TestScores], resamples: int
-) -> list[ComparisonRecord]:
+def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int) -> list[ComparisonRecord]:
     found: list[ComparisonRecord] = []
-    for model, reference in _pairs(kind, chosen):
-        mine, theirs = tested[model.row.name], tested[reference.row.name]
+    for model, reference in pairs:
         name = f"{model.entry.name} against {reference.entry.name}"
         found += compared(
             name,
             model.entry.name,
             reference.entry.name,
-            mine,
-            theirs,
+            tested[model.row.name],
+            tested[reference.row.name],
             name,
             "horizon",
-            label=" against ".join(c.entry.name.partition("/")[2] for c in (model, reference)),
+            label=f"{model.entry.key} against {reference.entry.key}",
             resamples=resamples,
         )
     return found
-
-
-def _pairs(kind: SweepKind, chosen: Sequence[Chosen]) -> list[tuple[Chosen, Chosen]]:
-    """Tables compare every entry with the paper's default, the first; the sparse soup with both dense merges."""
-    if not chosen:
-        return []
-    match kind:
-        case SweepKind.COEFFICIENTS | SweepKind.SELECTIONS:
-            return [(c, chosen[0]) for c in chosen[1:]]
-        case SweepKind.SAMPLING:
-            last = [c for c in chosen if c.option.horizon == chosen[-1].option.horizon]
-            return [(last[-1], c) for c in last[:-1]]
-        case SweepKind.INTERPOLATION | SweepKind.ALLOCATION:
-            middle = chosen[len(chosen) // 2]
-            return [(middle, end) for end in (chosen[0], chosen[-1]) if end is not middle]
-        case SweepKind.HORIZONS:
-            by = {(c.entry.name.partition("/")[2]): c for c in chosen}
-            return [
-                (by[name], by[f"single-merge@{at}"])
-                for name in by
-                if name.startswith("trajectory-soup/") and f"single-merge@{(at := name.rpartition('@')[2])}" in by
-            ]
-        case SweepKind.SCALING | SweepKind.FRONTIER:
-            return []

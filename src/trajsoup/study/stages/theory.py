@@ -120,13 +120,13 @@ def predict(
 
 def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
     """Every subset of the admitted branches at every K, and the ranked checkpoints; those are what choosing scored."""
-    rank_by = field.evaluation.rank_by
+    rank_by = field.rank_by
     names: dict[tuple[frozenset[str], int], str] = {}
     rows: list[Row] = []
     ranks: dict[str, tuple[str, ...]] = {}
     have = {pool.branch: len(pool.until(horizon).candidates) for pool in field.chosen(field.admitted)}
     for subset in field.subsets(at_least=1):
-        for k in field.evaluation.ks:
+        for k in field.ks:
             if all(k <= have[branch] for branch in subset):
                 name = f"{'+'.join(subset)}/K={k}@{horizon}"
                 rows.append(soup_row(field.chosen(subset), k=k, horizon=horizon, rank_by=rank_by, name=name))

@@ -1,0 +1,10 @@
+"""Methods: one file each. The order of these lines is the order of every table; a new method adds its own."""
+
+# ruff: noqa: I001
+from trajsoup.core.methods import raw_final as raw_final
+from trajsoup.core.methods import raw_best as raw_best
+from trajsoup.core.methods import single_merge as single_merge
+from trajsoup.core.methods import model_soup as model_soup
+from trajsoup.core.methods import full_soup as full_soup
+from trajsoup.core.methods import trajectory_soup as trajectory_soup
+from trajsoup.core.methods.table import METHODS as METHODS

@@ -1,0 +1,192 @@
+"""What a soup will be made of, before a weight is read: everything that can be known and refused.
+
+Branches, Choice --plan_soup--> SoupPlan        a row of W --plan_row--> SoupPlan        (make.py makes it)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from trajsoup.core.methods.asking import Scoring
+from trajsoup.core.pool import Candidate, Unit
+from trajsoup.core.screening import Verdict
+from trajsoup.core.soup import Row
+from trajsoup.engine.layout import Layout, make_layout
+from trajsoup.errors import BlendError, OutputError
+from trajsoup.merge.branches import Branches
+from trajsoup.merge.choice import Choice, choose
+from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, require_same
+from trajsoup.store.digest import sample_digest, sha256_file
+from trajsoup.store.publish import require_free
+from trajsoup.store.remote import Place, RemotePath, absolute, place
+from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, aligned_buffer, is_warm, open_source
+from trajsoup.store.upload import require_absent
+
+OPEN_REQUESTS = 16
+DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoupPlan:
+    """A row of W with its opened ingredients: checked, ready to blend."""
+
+    row: Row
+    checkpoints: Mapping[str, Checkpoint]
+    candidates: Mapping[str, Candidate]  # what is known of ingredients that came from a study
+    layout: Layout
+    template: Checkpoint  # where layout and side files come from
+    choice: Choice | None = None  # None for explicit ingredients
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
+    exact_from: str | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """What the positions of the candidates are counted in."""
+        return next((c.unit for c in self.candidates.values()), Unit.TOKENS)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that the blend will read."""
+        return sum(checkpoint.nbytes for checkpoint in self.checkpoints.values())
+
+
+def plan_soup(
+    study: Branches,
+    choice: Choice,
+    *,
+    dtype: str | None = None,
+    shard_bytes: int | None = None,
+    exact_from: Place | str | None = None,
+    scoring: Scoring | None = None,
+) -> SoupPlan:
+    """Choose, open and check everything that a soup from a study needs. `scoring` answers methods that ask for scores."""
+    row, verdicts, notes = choose(study, choice, scoring=scoring)
+    candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
+    return plan_row(
+        row,
+        candidates=candidates,
+        fork_point=study.fork_point,
+        dtype=dtype,
+        shard_bytes=shard_bytes,
+        exact_from=exact_from,
+        choice=choice,
+        verdicts=verdicts,
+        notes=(*study.notes, *notes),
+    )
+
+
+def plan_row(
+    row: Row,
+    *,
+    candidates: Mapping[str, Candidate] | None = None,
+    fork_point: Place | str | None = None,
+    dtype: str | None = None,
+    shard_bytes: int | None = None,
+    exact_from: Place | str | None = None,
+    choice: Choice | None = None,
+    verdicts: tuple[Verdict, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> SoupPlan:
+    """Open and check the ingredients of an explicit row, whose keys are paths."""
+    row.require_sum_one()
+    checkpoints = _open_all(row.weights)
+    first = next(iter(checkpoints.values()))
+    template = first if fork_point is None else open_checkpoint(fork_point)
+    for checkpoint in checkpoints.values():
+        if checkpoint is not template:
+            require_same(template, checkpoint)
+    _refuse_copies(checkpoints)
+    source = None if exact_from is None else absolute(exact_from)
+    if source is not None and source not in checkpoints:
+        checkpoints[source] = open_checkpoint(source)
+        require_same(template, checkpoints[source])
+    return SoupPlan(
+        row=row,
+        checkpoints=checkpoints,
+        candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
+        layout=make_layout(template, dtype=None if dtype is None else DTYPES[dtype], shard_bytes=shard_bytes),
+        template=template,
+        choice=choice,
+        verdicts=verdicts,
+        notes=(*notes, *_warnings(template)),
+        exact_from=source,
+    )
+
+
+def _warnings(template: Checkpoint) -> list[str]:
+    found = ["that the ingredients share a fork point is taken on trust: `trajsoup doctor` checks it"]
+    if not (template.folder / "config.json").is_file():
+        found.append(
+            f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model folder"
+        )
+    found += [
+        f"config.json of {template.folder} names {file}, which is not there, so the output will not load as it is: put the "
+        "file into it"
+        for file in missing_code(template)
+    ]
+    return found
+
+
+def _open_all(keys: Iterable[str]) -> dict[str, Checkpoint]:
+    """Open every ingredient; those in a store at once, for each costs several round trips."""
+    keys = list(keys)
+    if not any(isinstance(place(key), RemotePath) for key in keys):
+        return {key: open_checkpoint(key) for key in keys}
+    with ThreadPoolExecutor(OPEN_REQUESTS) as pool:
+        return dict(zip(keys, pool.map(open_checkpoint, keys), strict=True))
+
+
+def explicit_row(weights: Mapping[str, float] | Sequence[tuple[Place | str, float]], *, normalize: bool = False) -> Row:
+    """A row from paths and weights as the user gave them; a path given twice is refused."""
+    pairs: list[tuple[Place | str, float]] = [*(weights.items() if isinstance(weights, Mapping) else weights)]
+    found: dict[str, float] = {}
+    for path, weight in pairs:
+        key = absolute(path)
+        if key in found or any(place(key).resolve() == place(other).resolve() for other in found):
+            raise BlendError(f"{path} is given twice: name each ingredient once, with the weight it should have in all")
+        found[key] = float(weight)
+    row = Row(name="explicit", weights=found)
+    return row.normalized() if normalize else row
+
+
+def require_output(plan: SoupPlan, out: Place | str) -> None:
+    """Refuse an output that exists, overlaps an ingredient or the fork point, or does not fit the disk."""
+    out = place(out)
+    inputs = [*(checkpoint.path for checkpoint in plan.checkpoints.values()), plan.template.path]
+    if isinstance(out, RemotePath):
+        place_of_out = out.resolve()
+        for path in inputs:
+            if isinstance(path, RemotePath) and path.resolve() in (place_of_out, *place_of_out.parents):
+                raise OutputError(f"{out} lies inside the input {path}: choose an --output outside every input")
+        require_absent(out)
+        return
+    require_free(out, need_bytes=plan.layout.nbytes, inputs=[path for path in inputs if isinstance(path, Path)])
+
+
+def _refuse_copies(checkpoints: Mapping[str, Checkpoint]) -> None:
+    """Refuse two ingredients with the same bytes: a checkpoint must not count twice. Reads a sample, hashes suspects."""
+    seen: dict[str, list[str]] = {}
+    for key, checkpoint in checkpoints.items():
+        suspects = seen.setdefault("".join(sample_digest(path) for path in checkpoint.files), [])
+        for other in suspects:
+            pairs = zip(checkpoint.files, checkpoints[other].files, strict=True)
+            if all(sha256_file(mine) == sha256_file(theirs) for mine, theirs in pairs):
+                raise BlendError(f"{other} and {key} are the same checkpoint: leave one of them out")
+        suspects.append(key)
+
+
+def read_rate(plan: SoupPlan, *, sample_bytes: int = 64 << 20) -> float:
+    """Bytes per second of a short read of one ingredient, the way the blend would read it. For an estimate only."""
+    path = max((p for c in plan.checkpoints.values() for p in c.files), key=lambda p: p.stat().st_size)
+    amount = min(sample_bytes, path.stat().st_size)
+    buffer = aligned_buffer(DIRECT_READ_BYTES + 2 * PAGE)
+    with open_source(path, direct=not is_warm([path])) as source:
+        begin = time.perf_counter()
+        for offset in range(0, amount, DIRECT_READ_BYTES):
+            source.read(buffer, offset=offset, nbytes=min(DIRECT_READ_BYTES, amount - offset))
+        return amount / max(time.perf_counter() - begin, 1e-6)

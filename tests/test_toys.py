@@ -1,0 +1,146 @@
+"""What one adds from outside, in one function each, is merged, studied, swept, printed and drawn like the package's own."""
+
+import json
+
+import pytest
+
+from tests.command import refused, succeeds
+from tests.golden import study as golden
+from tests.golden.entry import run_found
+from tests.lm.stand_in import VOCAB
+from trajsoup.cli.study_output import Form, show_study
+from trajsoup.core.coefficients import WEIGHTINGS, weighting
+from trajsoup.core.methods.asking import Asking, Decision, Score
+from trajsoup.core.methods.freedom import Freedom
+from trajsoup.core.methods.table import METHODS, Scope, method
+from trajsoup.lm.tokenizer import train_tokenizer
+from trajsoup.study.choosing.entries import Axis, entry_of
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord
+from trajsoup.study.sweeps.points import against_the_first
+from trajsoup.study.sweeps.table import SWEEPS, sweep
+
+SETTINGS = """
+corpus: {train: documents.txt}
+evaluate: {validation_tokens: 1k, test_tokens: 1k, probe_tokens: 1k, ks: [1, 2], horizons: 2, resamples: 50, tolerance: 0.5,
+           methods: [toy-greedy]}
+sweeps: [horizons, toy-sweep]
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toys():
+    """A method that asks nothing, one that asks again and again, a weighting, a sweep."""
+
+    @method(name="toy", label="Toy", reference="a test", scope=Scope.SEVERAL)
+    def toy(freedom: Freedom) -> Decision:
+        """The newest checkpoint of each branch, 3 : 1 : 1 ..."""
+        stop = freedom.stops[-1]
+        newest = [pool.candidates[-1] for pool in freedom.at(stop)]
+        shares = [3.0, *[1.0] * (len(newest) - 1)]
+        weights = {c.key: share / sum(shares) for c, share in zip(newest, shares, strict=True)}
+        return Decision(option=freedom.option(weights, stop=stop))
+
+    @method(name="toy-greedy", label="Toy, greedy", reference="a test", scope=Scope.ONE, default=False)
+    def toy_greedy(freedom: Freedom) -> Asking:
+        """From the last checkpoint backwards, as long as the mean gets better."""
+        stop = freedom.stops[-1]
+        keys = [c.key for c in reversed(freedom.at(stop)[0].candidates)]
+        best, score, among = None, None, 0
+        for n in range(1, len(keys) + 1):
+            option = freedom.option(dict.fromkeys(keys[:n], 1 / n), stop=stop)
+            losses = (yield Score(options=(option,)))[option.name].losses
+            assert losses is not None
+            among += 1
+            if score is not None and losses.loss() >= score:
+                break
+            best, score = option, losses.loss()
+        assert best is not None
+        return Decision(option=best, free=("checkpoints",), among=among, score=score)
+
+    @weighting(name="toy-decay", says="halves from one to the next", reference="a test", swept=False)
+    def decay(candidates):
+        return [0.5**j for j in range(len(candidates))]
+
+    @sweep(name="toy-sweep", title="Toys in a row", paper="a test", axis="toy", pairs=against_the_first, default=False)
+    def toy_sweep(field, asked):
+        soup = METHODS["trajectory-soup"]
+        for scheme in ("equal", "toy-decay"):
+            freedom = field.freedom(soup, [field.all_together], free=("k",), weights=scheme)
+            at = Axis(series="toys", x=scheme)
+            yield entry_of(soup, freedom, key=scheme, label=scheme, sweep=asked.name, at=at)
+
+    yield
+    METHODS.remove("toy")
+    METHODS.remove("toy-greedy")
+    WEIGHTINGS.remove("toy-decay")
+    SWEEPS.remove("toy-sweep")
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toys")
+    fork_point, runs = golden._write_runs(folder)
+    records = run_found(folder, fork_point, runs, settings=SETTINGS, corpus=golden._corpus(folder))
+    return folder / "found.yaml", Records(records.parent)
+
+
+def test_a_toy_method_merges_and_the_soup_says_so(runs, tmp_path):
+    succeeds("merge", runs / "EXP1", runs / "EXP2", "--strategy", "toy", "-o", tmp_path / "soup")
+    record = json.loads((tmp_path / "soup" / "soup.json").read_text())
+    assert {i["path"].rpartition("/runs")[2][-18:]: i["weight"] for i in record["ingredients"]} == {
+        "EXP1/checkpoint-40": 0.75,
+        "EXP2/checkpoint-40": 0.25,
+    }
+    assert (record["soup"], record["choice"]["strategy"], record["choice"]["select"]) == ("toy", "toy", None)
+    assert "the `toy` of 2 checkpoints" in (tmp_path / "soup" / "README.md").read_text()
+    succeeds("verify", tmp_path / "soup")
+    message = refused("merge", runs / "EXP1", "--strategy", "toy", "--select", "top-k", "-o", tmp_path / "other")
+    assert "toy has weights of its own" in message
+
+
+def test_a_toy_weighting_merges(runs, tmp_path):
+    args = ("merge", runs / "EXP1", runs / "EXP2", "--k", 2, "--weights", "toy-decay", "--dry-run", "--json")
+    weights = succeeds(*args).json["row"].values()
+    assert sorted(weights) == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
+
+
+def test_a_method_that_asks_cannot_merge_without_somebody_who_scores(runs, tmp_path):
+    message = refused("merge", runs / "EXP1", runs / "EXP2", "--strategy", "toy-greedy", "-o", tmp_path / "soup")
+    assert "toy-greedy asks how 1 merged models score" in message
+    assert "--validation" in message
+
+
+def test_a_method_that_asks_merges_on_documents_that_one_hands_over(tmp_path):
+    fork_point, runs = golden._write_runs(tmp_path)
+    train_tokenizer(["a b c"], fork_point, vocab_size=VOCAB + 2)  # bytes and special tokens; plain text needs fewer
+    (tmp_path / "held-out.txt").write_text("the cat sat on the mat and ate the hat\n" * 20)
+    args = ("merge", *runs[:2], "--no-screen", "--fork-point", fork_point, "--dry-run", "--json")
+    done = succeeds(*args, "--strategy", "toy-greedy", "--validation", tmp_path / "held-out.txt")
+    assert {key.rpartition("/")[2] for key in done.json["row"]} >= {"step_8"}
+    assert "choosing: 1 of 1 rows" in done.err
+
+
+def test_a_toy_method_is_a_row_of_the_main_table_and_of_every_curve(studied):
+    _, records = studied
+    rows = {row.name: row for row in records.require(RowsRecord).rows}
+    assert {"toy/limited", "toy/extended", "toy-greedy"} <= set(rows)
+    assert (rows["toy/extended"].label, rows["toy/extended"].select) == ("Toy (Extended)", "own")
+    assert rows["toy-greedy"].chosen_on.free == ("checkpoints",)
+    assert {"toy/limited", "toy-greedy"} <= {e.row for e in records.require(EvaluationsRecord).evaluations}
+    swept = {point.row.partition("@")[0] for point in records.require(SweepRecord, "horizons").points}
+    assert {"horizons/toy/limited", "horizons/toy-greedy", "horizons/raw-best"} <= swept
+
+
+def test_toys_are_printed_and_drawn(studied, tmp_path, capsys):
+    study, records = studied
+    show_study(records, Form.MARKDOWN)
+    printed = capsys.readouterr().out
+    assert "| Toy (Limited) |" in printed
+    assert "**Toys in a row (a test)**" in printed
+    assert "toy-sweep/toy-decay against toy-sweep/equal" in printed
+    assert "Toys in a row" in succeeds("sweep", study, "toy-sweep").out
+    succeeds("report", records.study, "-o", tmp_path / "report", "--no-images")
+    page = next((tmp_path / "report").glob("*.html")).read_text()
+    assert "Toy (Extended)" in page
+    assert "Toy, greedy" in page
