@@ -63,7 +63,7 @@ def demo(
 def _write_report(folder: Path) -> Path | None:
     """The page of the study; None where the libraries for it are not installed."""
     from trajsoup.errors import TrajsoupError
-    from trajsoup.report.reading import read_contents
+    from trajsoup.report.study import open_study
     from trajsoup.report.writing import NEEDED, require_libraries, write_report
 
     try:
@@ -71,4 +71,4 @@ def _write_report(folder: Path) -> Path | None:
     except TrajsoupError as error:
         typer.echo(f"no report: {error}", err=True)
         return None
-    return write_report(read_contents(folder), folder / "report", images=False).page
+    return write_report(open_study(folder), folder / "report", images=False).page

@@ -263,7 +263,7 @@ def _show_screen(plan: SoupPlan) -> None:
                 v.baseline_loss,
                 f"{v.loss_gap:+.2%}",
                 "as logged" if v.window_tokens is None else v.window_tokens,
-                "forced in" if v.forced else "admitted" if v.admitted else "rejected",
+                v.word,
             ]
             for v in plan.verdicts
         ]

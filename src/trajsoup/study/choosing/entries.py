@@ -63,6 +63,7 @@ class Entry:
     select: str = "top-k"
     coefficients: str = "equal"
     at: Axis | None = None  # None: a line of the main table
+    alone: bool = False  # the merge of one prescribed branch: no strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,7 @@ def row_record(chosen: Chosen) -> RowRecord:
         chosen_on=chosen.chosen_on,
         validation_loss=None if scores.losses is None else scores.losses.loss(),
         validation_accuracy=scores.overall_average,
+        alone=entry.alone,
     )
 
 

@@ -8,6 +8,8 @@ one, which K. Where the horizon is an axis it is prescribed for all of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trajsoup.core.budget import Setting
 from trajsoup.core.pool import ranked
 from trajsoup.core.selection import NEEDS_K
@@ -49,7 +51,8 @@ def main_entries(field: Field) -> tuple[Entry, ...]:
         options = options_within(field, Strategy.SINGLE_MERGE, [(pool.branch,)], setting=Setting.EXTENDED)
         if options:
             label = f"Single EXP Merge ({pool.branch})"
-            entries.append(_entry(Strategy.SINGLE_MERGE, f"single/{pool.branch}", label, options, ("k", "horizon")))
+            entry = _entry(Strategy.SINGLE_MERGE, f"single/{pool.branch}", label, options, ("k", "horizon"))
+            entries.append(replace(entry, alone=True))
     options = options_within(field, Strategy.SINGLE_MERGE, field.alone(), setting=Setting.LIMITED)
     label = LABELS[Strategy.SINGLE_MERGE]
     entries.append(_entry(Strategy.SINGLE_MERGE, "single-merge", label, options, ("branch", "k", "horizon")))
@@ -72,7 +75,7 @@ def horizon_entries(field: Field) -> tuple[Entry, ...]:
             options = options_at(field, Strategy.SINGLE_MERGE, (pool.branch,), h)
             label = f"Single EXP Merge ({pool.branch})"
             name = f"horizons/single/{pool.branch}@{h}"
-            entries.append(_entry(Strategy.SINGLE_MERGE, name, label, options, ("k",), x=h))
+            entries.append(replace(_entry(Strategy.SINGLE_MERGE, name, label, options, ("k",), x=h), alone=True))
         options = options_at_budget(field, Strategy.SINGLE_MERGE, field.alone(), budget=h, setting=Setting.EXTENDED)
         label = LABELS[Strategy.SINGLE_MERGE]
         entries.append(

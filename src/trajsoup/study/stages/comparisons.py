@@ -9,7 +9,6 @@ from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import Workbench
 
 SINGLE, LIMITED, EXTENDED = "single-merge", "trajectory-soup/limited", "trajectory-soup/extended"
-ALONE = "single/"  # rows of one branch each: no strategies, so no part of the main table
 QUESTIONS = (  # name, model, reference, question, what is matched
     ("soup-limited", LIMITED, SINGLE, "Does the soup beat the best single merge of the same token budget?", "budget"),
     ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
@@ -47,7 +46,7 @@ def comparisons_stage(bench: Workbench) -> bool:
                     label=label,
                     resamples=resamples,
                 )
-        listed = {name: scores[name] for name in rows if not name.startswith(ALONE)}
+        listed = {name: scores[name] for name, row in rows.items() if not row.alone}
         return ComparisonsRecord(
             inputs=inputs,
             level=LEVEL,

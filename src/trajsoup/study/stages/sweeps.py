@@ -28,6 +28,7 @@ from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
+from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.workbench import Workbench
 
 TITLES: Mapping[SweepKind, tuple[str, str, str]] = {  # title, label of the paper, axis
@@ -128,6 +129,7 @@ def _record(
 ) -> SweepRecord:
     title, paper, axis = TITLES[sweep.kind]
     nothing = "nothing to compare: it needs two admitted branches with enough checkpoints"
+    points = tuple(_point(c, tested.get(c.row.name), resamples) for c in chosen)
     return SweepRecord(
         inputs=inputs,
         name=sweep.name,
@@ -135,7 +137,8 @@ def _record(
         title=title,
         paper=paper,
         x_label=axis,
-        points=tuple(_point(c, tested.get(c.row.name), resamples) for c in chosen),
+        points=points,
+        cells=grid_cells(points) if sweep.kind == "scaling" else (),
         comparisons=tuple(_comparisons(sweep.kind, chosen, tested, resamples)),
         notes=() if chosen else (nothing,),
     )
@@ -150,6 +153,7 @@ def _point(chosen: Chosen, test: TestScores | None, resamples: int) -> SweepPoin
         x=entry.at.x,
         strategy=entry.strategy,
         setting=entry.setting,
+        alone=entry.alone,
         weights=dict(option.weights),
         k=option.k,
         n_branches=len(option.branches),
