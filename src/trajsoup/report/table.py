@@ -8,11 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 MISSING = "–"
 Value = str | int | float | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,23 @@ class Table:
         return columns, rows
 
 
+def tabulate(
+    name: str,
+    title: str,
+    items: Iterable[T],
+    columns: Mapping[str, Callable[[T], Cell]],
+    *,
+    notes: Sequence[str] = (),
+    soup: Callable[[T], str | None] = lambda item: None,
+    ours: Callable[[T], bool] = lambda item: False,
+) -> Table:
+    """A line for each item, by what each column shows of it."""
+    rows = [
+        Row(cells=tuple(show(item) for show in columns.values()), soup=soup(item), ours=ours(item)) for item in items
+    ]
+    return Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
+
+
 def text(value: object) -> Cell:
     """A name or a sentence; a dash where there is none."""
     return Cell(text=MISSING if value is None or value == "" else str(value))
@@ -120,8 +139,7 @@ def number(
 
 def pairs_table(name: str, title: str, pairs: Sequence[tuple[str, str]], *notes: str) -> Table:
     """Names and values."""
-    rows = tuple(Row(cells=(text(a), text(b))) for a, b in pairs)
-    return Table(name=name, title=title, columns=("name", "value"), rows=rows, notes=notes)
+    return tabulate(name, title, pairs, {"name": lambda p: text(p[0]), "value": lambda p: text(p[1])}, notes=notes)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -10,25 +10,10 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import (
-    QUIET,
-    SOUP,
-    bars,
-    colours_of,
-    difference_text,
-    interval_text,
-    layout,
-    marks,
-    plain,
-    score_text,
-    size_text,
-    token_axis,
-    tokens_text,
-    unit,
-)
-from trajsoup.report.table import Row, Table, number, text
+from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.report.words import SAME
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import ComparisonRecord, Evidence, SweepPoint, SweepRecord
@@ -88,38 +73,23 @@ def sweep_table(record: SweepRecord) -> Table:
     """One comparison of the paper, every point of it."""
     free = list(dict.fromkeys(name for p in record.points for name in p.chosen_on.free))
     chosen = f"Chosen on validation: {', '.join(free)}." if free else "Nothing was chosen: every row is prescribed."
-    return Table(
-        name=f"ablation-{record.name}",
-        title=f"{record.title} ({record.paper})",
-        columns=(
-            "series",
-            record.x_label,
-            "K",
-            "merged",
-            "tokens each",
-            "validation loss",
-            "test loss",
-            "test average",
-            "loss from the default",
-        ),
-        rows=tuple(
-            Row(
-                soup=p.row,
-                ours=p.row == record.default,
-                cells=(
-                    text(p.series),
-                    text(p.x) if isinstance(p.x, str) else number(p.x, "g"),
-                    number(p.k),
-                    number(p.merge_size),
-                    tokens(p.horizon),
-                    score(p.validation_loss, LOSS),
-                    estimate(p.test_loss, LOSS),
-                    estimate(p.test_accuracy, Signal.ACCURACY),
-                    difference(record.from_default(p.row, LOSS)),
-                ),
-            )
-            for p in record.points
-        ),
+    return tabulate(
+        f"ablation-{record.name}",
+        f"{record.title} ({record.paper})",
+        record.points,
+        {
+            "series": lambda p: text(p.series),
+            record.x_label: lambda p: text(p.x) if isinstance(p.x, str) else number(p.x, "g"),
+            "K": lambda p: number(p.k),
+            "merged": lambda p: number(p.merge_size),
+            "tokens each": lambda p: tokens(p.horizon),
+            "validation loss": lambda p: score(p.validation_loss, LOSS),
+            "test loss": lambda p: estimate(p.test_loss, LOSS),
+            "test average": lambda p: estimate(p.test_accuracy, Signal.ACCURACY),
+            "loss from the default": lambda p: difference(record.from_default(p.row, LOSS)),
+        },
+        soup=lambda p: p.row,
+        ours=lambda p: p.row == record.default,
         notes=record.notes or (chosen,),
     )
 
@@ -150,9 +120,9 @@ def says(record: SweepRecord) -> str:
         return "Nothing was scored."
     best, worst = min(found, key=lambda v: v.value), max(found, key=lambda v: v.value)
     if worst.value - best.value < SAME:
-        return f"All {len(found)} variants score the same on {split.value}: {score_text(best.value, LOSS)}."
-    where = f" at {tokens_text(last)} tokens each" if over_tokens else ""
-    apart = size_text(worst.value - best.value, LOSS)
+        return f"All {len(found)} variants score the same on {split.value}: {style.score_text(best.value, LOSS)}."
+    where = f" at {style.tokens_text(last)} tokens each" if over_tokens else ""
+    apart = style.size_text(worst.value - best.value, LOSS)
     words = f"Best on {split.value}{where}: {best.label}; worst: {worst.label}; {apart} apart."
     default = next((v for v in found if v.point.row == record.default), None)
     if default is None:
@@ -175,9 +145,11 @@ def _ordered(record: SweepRecord) -> Figure:
     series = list(dict.fromkeys(v.point.series for v in found))
     size, title = 1.0, record.x_label if len(series) > 1 else f"{record.x_label}, {series[0]}"
     if _over_tokens(record):
-        size, title = token_axis(round(max(v.place for v in found)))
-    figure = go.Figure(layout=layout(x=plain(title), y=unit(LOSS), height=340, showlegend=len(series) > 1))
-    colours = colours_of(series)
+        size, title = style.token_axis(round(max(v.place for v in found)))
+    figure = go.Figure(
+        layout=style.layout(x=style.plain(title), y=style.unit(LOSS), height=340, showlegend=len(series) > 1)
+    )
+    colours = style.colours_of(series)
     for name in series:
         line = sorted((v for v in found if v.point.series == name), key=lambda v: v.place)
         low, high = zip(*(v.bounds for v in line), strict=True)
@@ -186,18 +158,18 @@ def _ordered(record: SweepRecord) -> Figure:
                 x=[v.place / size for v in line],
                 y=[v.value for v in line],
                 mode="lines+markers",
-                name=plain(name),
+                name=style.plain(name),
                 line={"color": colours[name], "width": 2.2},
                 marker={
                     "size": [13 if v.point.row == record.default else 8 for v in line],
-                    "color": [SOUP if v.point.row == record.default else colours[name] for v in line],
+                    "color": [style.SOUP if v.point.row == record.default else colours[name] for v in line],
                 },
-                error_y=bars(low, high, color=QUIET, thickness=1.6, width=5),
-                **marks([v.point.row for v in line], [_hover(v, record, split) for v in line]),
+                error_y=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+                **style.marks([v.point.row for v in line], [_hover(v, record, split) for v in line]),
             )
         )
     if not _over_tokens(record):
-        places, labels = [v.place for v in found], [plain(v.label) for v in found]
+        places, labels = [v.place for v in found], [style.plain(v.label) for v in found]
         figure.update_xaxes(tickmode="array", tickvals=places, ticktext=labels)
     return figure
 
@@ -208,16 +180,16 @@ def _listed(record: SweepRecord) -> Figure:
 
     split, found = variants(record)
     found.reverse()
-    figure = go.Figure(layout=layout(x=unit(LOSS), y="", height=100 + 38 * len(found), showlegend=False))
+    figure = go.Figure(layout=style.layout(x=style.unit(LOSS), y="", height=100 + 38 * len(found), showlegend=False))
     low, high = zip(*(v.bounds for v in found), strict=True)
     figure.add_trace(
         go.Scatter(
             x=[v.value for v in found],
-            y=[plain(v.label) for v in found],
+            y=[style.plain(v.label) for v in found],
             mode="markers",
-            marker={"size": 12, "color": [SOUP if v.point.row == record.default else QUIET for v in found]},
-            error_x=bars(low, high, color=QUIET, thickness=1.6, width=5),
-            **marks([v.point.row for v in found], [_hover(v, record, split) for v in found]),
+            marker={"size": 12, "color": [style.SOUP if v.point.row == record.default else style.QUIET for v in found]},
+            error_x=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+            **style.marks([v.point.row for v in found], [_hover(v, record, split) for v in found]),
         )
     )
     least, most = min(v.value - v.bounds[0] for v in found), max(v.value + v.bounds[1] for v in found)
@@ -225,7 +197,7 @@ def _listed(record: SweepRecord) -> Figure:
         figure.update_xaxes(range=[least - room / 2, most + room / 2])
     default = next((v for v in found if v.point.row == record.default), None)
     if default is not None:
-        figure.add_vline(x=default.value, line={"dash": "dot", "width": 1.2, "color": SOUP})
+        figure.add_vline(x=default.value, line={"dash": "dot", "width": 1.2, "color": style.SOUP})
     return figure
 
 
@@ -234,10 +206,10 @@ def _over_tokens(record: SweepRecord) -> bool:
 
 
 def _hover(v: Variant, record: SweepRecord, split: Split) -> str:
-    at = f" at {tokens_text(v.place)} tokens each" if _over_tokens(record) else ""
-    words = f"<b>{plain(v.label)}</b>{at}<br>{split.value} <b>{score_text(v.value, LOSS)}</b>"
+    at = f" at {style.tokens_text(v.place)} tokens each" if _over_tokens(record) else ""
+    words = f"<b>{style.plain(v.label)}</b>{at}<br>{split.value} <b>{style.score_text(v.value, LOSS)}</b>"
     if (c := v.compared) is not None:
-        words += f"<br>{difference_text(c.difference, LOSS)} from the default"
-        if (interval := interval_text(c.low, c.high, LOSS)) is not None:
+        words += f"<br>{style.difference_text(c.difference, LOSS)} from the default"
+        if (interval := style.interval_text(c.low, c.high, LOSS)) is not None:
             words += f"<br>interval {interval}"
     return words

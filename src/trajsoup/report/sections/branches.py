@@ -9,7 +9,7 @@ from trajsoup.report.cells import tokens
 from trajsoup.report.progress import BranchState, branch_states
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.style import QUIET, colours_of, faded, layout, plain, token_axis, tokens_text
-from trajsoup.report.table import Cell, Row, Table, number, text
+from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import PlanRecord, ScreenRecord
@@ -84,22 +84,18 @@ def branches_table(branches: Sequence[BranchState], plan: PlanRecord | None, scr
 
 def screen_table(screen: ScreenRecord) -> Table:
     """Who passed."""
-    return Table(
-        name="screen",
-        title="Compatibility screen",
-        columns=("branch", "loss", "J", "verdict"),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(v.branch),
-                    number(v.loss, ".4f"),
-                    number(v.loss_gap, "+.2%"),
-                    text(v.word + (", below the baseline: overfitting?" if v.suspiciously_low else "")),
-                )
-            )
-            for v in screen.verdicts
-        ),
-        notes=(f"Against {screen.baseline}, tolerance {screen.tolerance:.1%}, on a {screen.measured_on}.",),
+    low = ", below the baseline: overfitting?"
+    return tabulate(
+        "screen",
+        "Compatibility screen",
+        screen.verdicts,
+        {
+            "branch": lambda v: text(v.branch),
+            "loss": lambda v: number(v.loss, ".4f"),
+            "J": lambda v: number(v.loss_gap, "+.2%"),
+            "verdict": lambda v: text(v.word + low * v.suspiciously_low),
+        },
+        notes=[f"Against {screen.baseline}, tolerance {screen.tolerance:.1%}, on a {screen.measured_on}."],
     )
 
 

@@ -12,23 +12,10 @@ from typing import TYPE_CHECKING
 from trajsoup.core.quantity import format_bytes, format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.report import style
 from trajsoup.report.cells import estimate, tokens
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import (
-    QUIET,
-    SOUP,
-    band,
-    beside,
-    difference_text,
-    layout,
-    marks,
-    plain,
-    score_text,
-    shown,
-    strategy_colours,
-    unit,
-)
-from trajsoup.report.table import Row, Table, number, pairs_table, text
+from trajsoup.report.table import Cell, Table, number, pairs_table, tabulate, text
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     GeometryRecord,
@@ -78,31 +65,26 @@ def section(records: Records) -> Section | None:
 def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
     """The full cost of every model that no cheaper one of its series equals."""
     points = {p.row: p for p in sweep.points}
-    return Table(
-        name="frontier",
-        title="The best model at each compute, with its full cost",
-        columns=("series", "branches", "tokens", "FLOPs", "validation passes", "checkpoints", "merge", "test loss"),
-        rows=tuple(
-            Row(
-                soup=p.row,
-                cells=(
-                    text(p.series),
-                    text("+".join(points[p.row].branches)),
-                    tokens(p.budget_tokens),
-                    number(p.cost.training_flops, ".3g"),
-                    number(p.cost.validation_passes),
-                    number(p.cost.checkpoint_bytes, _bytes),
-                    number(p.cost.merge_read_bytes + p.cost.merge_write_bytes, _bytes),
-                    estimate(points[p.row].test_loss, Signal.LOSS),
-                ),
-            )
-            for p in record.points
-            if p.improving
-        ),
-        notes=(
-            *(f"Law of {law.series}, {law.split.value} {law.signal.value}: {law_words(law)}." for law in record.laws),
-            *(f"{_name(a.name)} ({a.signal.value}): {difference_text(a.gain, a.signal)}." for a in record.annotations),
-        ),
+    laws = [f"Law of {law.series}, {law.split.value} {law.signal.value}: {law_words(law)}." for law in record.laws]
+    arrows = [
+        f"{_name(a.name)} ({a.signal.value}): {style.difference_text(a.gain, a.signal)}." for a in record.annotations
+    ]
+    return tabulate(
+        "frontier",
+        "The best model at each compute, with its full cost",
+        [p for p in record.points if p.improving],
+        {
+            "series": lambda p: text(p.series),
+            "branches": lambda p: text("+".join(points[p.row].branches)),
+            "tokens": lambda p: tokens(p.budget_tokens),
+            "FLOPs": lambda p: number(p.cost.training_flops, ".3g"),
+            "validation passes": lambda p: number(p.cost.validation_passes),
+            "checkpoints": lambda p: _bytes(p.cost.checkpoint_bytes),
+            "merge": lambda p: _bytes(p.cost.merge_read_bytes + p.cost.merge_write_bytes),
+            "test loss": lambda p: estimate(points[p.row].test_loss, Signal.LOSS),
+        },
+        soup=lambda p: p.row,
+        notes=[*laws, *arrows],
     )
 
 
@@ -114,38 +96,23 @@ def costs_table(record: FrontierRecord) -> Table:
         if (share := p.cost.validation_share)
     ]
     said = f"{'; '.join(shares)}. " if shares else ""
-    return Table(
-        name="cost",
-        title="Full cost of one model at the largest budget",
-        columns=(
-            "model",
-            "training FLOPs",
-            "validation passes",
-            "validation FLOPs",
-            "checkpoints kept",
-            "storage",
-            "read to merge",
-            "written",
-        ),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(series),
-                    number(p.cost.training_flops, ",.4g"),
-                    number(p.cost.validation_passes),
-                    number(p.cost.validation_flops, ",.4g"),
-                    number(p.cost.checkpoints),
-                    *(
-                        number(size, _bytes)
-                        for size in (p.cost.checkpoint_bytes, p.cost.merge_read_bytes, p.cost.merge_write_bytes)
-                    ),
-                )
-            )
-            for series, p in record.largest().items()
-        ),
-        notes=(
-            f"{said[:1].upper()}{said[1:]}Only training FLOPs are on the axis of the figure; the rest comes on top.",
-        ),
+    return tabulate(
+        "cost",
+        "Full cost of one model at the largest budget",
+        record.largest().values(),
+        {
+            "model": lambda p: text(p.series),
+            "training FLOPs": lambda p: number(p.cost.training_flops, ",.4g"),
+            "validation passes": lambda p: number(p.cost.validation_passes),
+            "validation FLOPs": lambda p: number(p.cost.validation_flops, ",.4g"),
+            "checkpoints kept": lambda p: number(p.cost.checkpoints),
+            "storage": lambda p: _bytes(p.cost.checkpoint_bytes),
+            "read to merge": lambda p: _bytes(p.cost.merge_read_bytes),
+            "written": lambda p: _bytes(p.cost.merge_write_bytes),
+        },
+        notes=[
+            f"{said[:1].upper()}{said[1:]}Only training FLOPs are on the axis of the figure; the rest comes on top."
+        ],
     )
 
 
@@ -186,20 +153,20 @@ def _frontier(
     import plotly.graph_objects as go
 
     what = "tokens" if record.flops_per_token is None else "FLOPs"
-    figure = go.Figure(layout=layout(x=f"training of all branches ({what})", y=unit(signal), height=440))
-    beside(figure)
+    figure = go.Figure(layout=style.layout(x=f"training of all branches ({what})", y=style.unit(signal), height=440))
+    style.beside(figure)
     figure.update_xaxes(type="log", exponentformat="power", dtick=1, minor={"dtick": "D1", "showgrid": False})
     strategies = {p.series: points[p.row].strategy for p in record.points if p.row in scores}
-    known = strategy_colours([name for name in strategies.values() if name != RAW])
-    colours = {series: known.get(strategy, QUIET) for series, strategy in strategies.items()}
+    known = style.strategy_colours([name for name in strategies.values() if name != RAW])
+    colours = {series: known.get(strategy, style.QUIET) for series, strategy in strategies.items()}
     for law in record.laws:
         if law.signal is not signal or not law.curve:
             continue
-        colour = colours.get(law.series, QUIET)
+        colour = colours.get(law.series, style.QUIET)
         bounds = [(p.x, p.low, p.high) for p in law.curve if p.low is not None and p.high is not None]
         if bounds:
-            low, high = ([shown(b[i], signal) for b in bounds] for i in (1, 2))
-            figure.add_trace(go.Scatter(**band([b[0] for b in bounds], low, high, colour)))
+            low, high = ([style.shown(b[i], signal) for b in bounds] for i in (1, 2))
+            figure.add_trace(go.Scatter(**style.band([b[0] for b in bounds], low, high, colour)))
         inside = [p for p in law.curve if p.x <= law.measured_until * NEARLY]
         outside = law.curve[len(inside) - 1 :]  # from where the other ends
         for part, dash in ((inside, "solid"), (outside, "dot")):
@@ -207,11 +174,11 @@ def _frontier(
                 figure.add_trace(
                     go.Scatter(
                         x=[p.x for p in part],
-                        y=[shown(p.y, signal) for p in part],
+                        y=[style.shown(p.y, signal) for p in part],
                         mode="lines",
                         line={"color": colour, "width": 2, "dash": dash},
-                        name=f"law of {plain(law.series)}",
-                        hovertemplate=f"{plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
+                        name=f"law of {style.plain(law.series)}",
+                        hovertemplate=f"{style.plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
                         showlegend=dash == "solid",
                     )
                 )
@@ -221,31 +188,31 @@ def _frontier(
         figure.add_trace(
             go.Scatter(
                 x=[record.compute(p) for p in mine],
-                y=[shown(scores[p.row], signal) for p in mine],
+                y=[style.shown(scores[p.row], signal) for p in mine],
                 mode="markers",
-                name=plain(series),
+                name=style.plain(series),
                 marker={
                     "color": colour,
                     "size": [10 if p.improving else 7 for p in mine],
                     "symbol": ["circle" if raw else "diamond" if p.improving else "diamond-open" for p in mine],
                 },
-                **marks(
+                **style.marks(
                     [p.row for p in mine],
                     [_hover(points[p.row], f"{record.compute(p):.4g} {what}", scores[p.row], signal) for p in mine],
                 ),
             )
         )
     for a in (a for a in record.annotations if a.signal is signal):
-        end = {"x": math.log10(a.soup_compute), "y": shown(a.soup_score, signal)}
+        end = {"x": math.log10(a.soup_compute), "y": style.shown(a.soup_score, signal)}
         figure.add_annotation(
             **end,
             ax=math.log10(a.raw_compute),
-            ay=shown(a.raw_score, signal),
+            ay=style.shown(a.raw_score, signal),
             axref="x",
             ayref="y",
             arrowhead=2,
             arrowwidth=2,
-            arrowcolor=SOUP if a.gain > 0 else QUIET,
+            arrowcolor=style.SOUP if a.gain > 0 else style.QUIET,
             text="",
         )
         figure.add_annotation(
@@ -255,7 +222,7 @@ def _frontier(
             xanchor="left",
             showarrow=False,
             font={"size": 11},
-            text=f"{plain(_name(a.name)).lower()} {difference_text(a.gain, signal)}",
+            text=f"{style.plain(_name(a.name)).lower()} {style.difference_text(a.gain, signal)}",
         )
     return figure
 
@@ -272,16 +239,17 @@ def _says(record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapp
         matched = [score for compute, score in soups if compute <= limit * NEARLY]
         if matched:
             soup = min(matched, key=signal.cost)
+            better = "better" if signal.improves(soup - raw[limit]) else "not better"
             parts.append(
-                f"Within the compute of one full branch ({limit:.3g}) the best soup reaches {score_text(soup, signal)}, raw "
-                f"training {score_text(raw[limit], signal)}: {'' if signal.improves(soup - raw[limit]) else 'not '}better."
+                f"Within the compute of one full branch ({limit:.3g}) the best soup reaches "
+                f"{style.score_text(soup, signal)}, raw training {style.score_text(raw[limit], signal)}: {better}."
             )
         compute, score = max(soups)
-        parts.append(f"With all branches spent ({compute:.3g}) the soup reaches {score_text(score, signal)}.")
+        parts.append(f"With all branches spent ({compute:.3g}) the soup reaches {style.score_text(score, signal)}.")
     for a in record.annotations:
         if a.signal is signal:
             sure = ", extrapolated" if a.raw_extrapolated or a.soup_extrapolated else ""
-            parts.append(f"{_name(a.name)}: {difference_text(a.gain, signal)} for the soup{sure}.")
+            parts.append(f"{_name(a.name)}: {style.difference_text(a.gain, signal)} for the soup{sure}.")
     parts += [f"Law of {law.series}: {law_words(law)}." for law in record.laws if law.signal is signal]
     return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
 
@@ -305,8 +273,8 @@ def _fields_table(records: Records) -> tuple[Table, ...]:
 def _hover(point: SweepPoint, place: str, score: float, signal: Signal) -> str:
     shape = "" if point.k is None else f"<br>N = {point.n_branches}, K = {point.k}"
     return (
-        f"<b>{plain(point.series)}</b> of {plain(' + '.join(point.branches))}{shape}<br>{place}<br>"
-        f"{Split.TEST.value} <b>{score_text(score, signal)}</b><br>{plain(point.row)}"
+        f"<b>{style.plain(point.series)}</b> of {style.plain(' + '.join(point.branches))}{shape}<br>{place}<br>"
+        f"{Split.TEST.value} <b>{style.score_text(score, signal)}</b><br>{style.plain(point.row)}"
     )
 
 
@@ -314,5 +282,5 @@ def _name(annotation: str) -> str:
     return annotation.replace("-", " ").capitalize()
 
 
-def _bytes(size: float) -> str:
-    return format_bytes(round(size))
+def _bytes(size: int) -> Cell:
+    return number(size, lambda value: format_bytes(round(value)))

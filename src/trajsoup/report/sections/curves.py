@@ -13,26 +13,8 @@ from typing import TYPE_CHECKING, Any
 from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.report import style
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import (
-    HEIGHT,
-    OURS,
-    QUIET,
-    SOUP,
-    beside,
-    colours_of,
-    faded,
-    layout,
-    marks,
-    plain,
-    score_text,
-    shown,
-    size_text,
-    strategy_colours,
-    token_axis,
-    tokens_text,
-    unit,
-)
 from trajsoup.report.words import SAME, joined
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import RowsRecord, ScoredCheckpoint, SweepPoint, ValidationRecord, sweep_of
@@ -130,13 +112,15 @@ def over_tokens(panel: Panel, chosen: frozenset[str]) -> Figure:
     """
     import plotly.graph_objects as go
 
-    size, title = token_axis(panel.last_tokens, name=BUDGET)
-    figure = go.Figure(layout=layout(x=title, y=unit(panel.signal), height=HEIGHT))
-    beside(figure)
+    size, title = style.token_axis(panel.last_tokens, name=BUDGET)
+    figure = go.Figure(layout=style.layout(x=title, y=style.unit(panel.signal), height=style.HEIGHT))
+    style.beside(figure)
     if (bounds := focus(panel)) is not None:
-        figure.update_yaxes(range=[shown(value, panel.signal) for value in bounds])
+        figure.update_yaxes(range=[style.shown(value, panel.signal) for value in bounds])
     for i, (branch, line) in enumerate(panel.raw.items()):
-        trace = _raw_trace(branch, line, panel, size, faded(QUIET, 0.9), dash=DASHES[i % len(DASHES)], width=1.2)
+        trace = _raw_trace(
+            branch, line, panel, size, style.faded(style.QUIET, 0.9), dash=DASHES[i % len(DASHES)], width=1.2
+        )
         trace |= {"legendgroup": "raw", "showlegend": i == 0, "name": "raw checkpoints"}
         figure.add_trace(go.Scatter(**trace))
     for trace in _strategies(panel, size):
@@ -147,11 +131,11 @@ def over_tokens(panel: Panel, chosen: frozenset[str]) -> Figure:
         figure.add_trace(
             go.Scatter(
                 x=[c.tokens / size for c, _ in rings],
-                y=[shown(value, panel.signal) for _, value in rings],
+                y=[style.shown(value, panel.signal) for _, value in rings],
                 mode="markers",
                 name="in the best soup",
-                marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": SOUP}},
-                **marks([c.key for c, _ in rings], texts),
+                marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": style.SOUP}},
+                **style.marks([c.key for c, _ in rings], texts),
             )
         )
     return figure
@@ -190,7 +174,7 @@ def over_tokens_words(panel: Panel, chosen: frozenset[str]) -> str:
     alone = len(leaders) == 1
     text = (
         f"{joined(leaders)} {'leads' if alone else 'lead together'} at {count} of {len(best)} horizons and "
-        f"{'ends' if alone else 'end'} at {score_text(final, signal)} ({panel.split.value})."
+        f"{'ends' if alone else 'end'} at {style.score_text(final, signal)} ({panel.split.value})."
     )
     if any(line[0][0].setting is Setting.LIMITED for line in panel.merged.values()):
         text += " The budget of a Limited curve is that of all its branches together."
@@ -198,8 +182,8 @@ def over_tokens_words(panel: Panel, chosen: frozenset[str]) -> str:
     if raw:
         lowest = min((value for _, value in raw), key=signal.cost)
         word = "better" if signal.improves(final - lowest) else "worse"
-        apart = "as good as" if abs(final - lowest) < SAME else f"{size_text(final - lowest, signal)} {word} than"
-        text += f" That is {apart} the best raw checkpoint, {score_text(lowest, signal)}."
+        apart = "as good as" if abs(final - lowest) < SAME else f"{style.size_text(final - lowest, signal)} {word} than"
+        text += f" That is {apart} the best raw checkpoint, {style.score_text(lowest, signal)}."
         ringed = sum(c.key in chosen for c, _ in raw)
         text += f" Rings mark the {ringed} checkpoints of the best soup." if ringed else ""
         if (bounds := focus(panel)) is not None:
@@ -246,21 +230,21 @@ def _categories(panels: Sequence[Panel]) -> Figure:
     grid = make_subplots(
         rows=rows,
         cols=columns,
-        subplot_titles=[plain(p.category) for p in panels],
+        subplot_titles=[style.plain(p.category) for p in panels],
         horizontal_spacing=0.09,
         vertical_spacing=min(0.12, 0.5 / rows),
     )
     figure = go.Figure(grid)
     seen: set[str] = set()
-    size, title = token_axis(max(panel.last_tokens for panel in panels), name=BUDGET)
+    size, title = style.token_axis(max(panel.last_tokens for panel in panels), name=BUDGET)
     for i, panel in enumerate(panels):
         for trace in _strategies(panel, size):
             trace["showlegend"] = trace["name"] not in seen
             seen.add(trace["name"])
             figure.add_trace(go.Scatter(**trace), row=i // columns + 1, col=i % columns + 1)
-    frame = layout(x="", y="", height=80 + 250 * rows)
+    frame = style.layout(x="", y="", height=80 + 250 * rows)
     figure.update_layout({k: v for k, v in frame.items() if k not in ("xaxis", "yaxis")})
-    beside(figure)
+    style.beside(figure)
     figure.update_layout(margin={"t": 40})
     figure.update_xaxes(zeroline=False, automargin=True)
     figure.update_yaxes(zeroline=False, automargin=True)
@@ -285,15 +269,15 @@ def _saturation(panel: Panel) -> Figure:
     """Raw checkpoints of every branch: how the gain per token shrinks along one run; the fork point is a line."""
     import plotly.graph_objects as go
 
-    size, title = token_axis(panel.last_tokens)
-    figure = go.Figure(layout=layout(x=title, y=unit(panel.signal), height=360))
-    colours = colours_of(list(panel.raw))
+    size, title = style.token_axis(panel.last_tokens)
+    figure = go.Figure(layout=style.layout(x=title, y=style.unit(panel.signal), height=360))
+    colours = style.colours_of(list(panel.raw))
     for branch, line in panel.raw.items():
         figure.add_trace(go.Scatter(**_raw_trace(branch, line, panel, size, colours[branch], dash="solid", width=2)))
     if panel.fork_point is not None:
         figure.add_hline(
-            y=shown(panel.fork_point, panel.signal),
-            line={"dash": "dot", "color": QUIET, "width": 1.5},
+            y=style.shown(panel.fork_point, panel.signal),
+            line={"dash": "dot", "color": style.QUIET, "width": 1.5},
             annotation={"text": "fork point", "xanchor": "right"},
         )
     return figure
@@ -302,7 +286,7 @@ def _saturation(panel: Panel) -> Figure:
 def _saturation_words(validation: ValidationRecord) -> str:
     """How much of a branch's gain its first half brought."""
     fork = validation.fork_point_loss
-    begin = "" if fork is None else f" The fork point has {score_text(fork, Signal.LOSS)}."
+    begin = "" if fork is None else f" The fork point has {style.score_text(fork, Signal.LOSS)}."
     if not validation.saturation:
         return f"No branch is long enough, or none improves, so saturation cannot be read here.{begin}"
     parts = ", ".join(f"{branch} {share:.0%}" for branch, share in validation.saturation.items())
@@ -313,25 +297,27 @@ def _saturation_words(validation: ValidationRecord) -> str:
 
 
 def _fork_words(panel: Panel) -> str:
-    return "" if panel.fork_point is None else f" The fork point has {score_text(panel.fork_point, panel.signal)}."
+    return (
+        "" if panel.fork_point is None else f" The fork point has {style.score_text(panel.fork_point, panel.signal)}."
+    )
 
 
 def _strategies(panel: Panel, size: float) -> list[dict[str, Any]]:
     """A line for each strategy, ours on top: Limited dashed, and branches merged alone thin and under one name."""
-    ordered = sorted(panel.merged.items(), key=lambda item: item[1][0][0].strategy == OURS)
+    ordered = sorted(panel.merged.items(), key=lambda item: item[1][0][0].strategy == style.OURS)
     kinds = {series: _kind(line[0][0]) for series, line in panel.merged.items()}
-    colours = strategy_colours(list(kinds.values()))
+    colours = style.strategy_colours(list(kinds.values()))
     traces: list[dict[str, Any]] = []
     for series, line in ordered:
         first = line[0][0]
         limited = first.setting is Setting.LIMITED
-        name = "Single EXP Merge (each branch)" if first.alone else plain(series)
+        name = "Single EXP Merge (each branch)" if first.alone else style.plain(series)
         colour = colours[kinds[series]]
         texts = [_hover(series, p.row, budget(p), value, panel) for p, value in line]
         traces.append(
             {
                 "x": [budget(p) / size for p, _ in line],
-                "y": [shown(value, panel.signal) for _, value in line],
+                "y": [style.shown(value, panel.signal) for _, value in line],
                 "name": name,
                 "legendgroup": name,
                 "showlegend": name not in [trace["name"] for trace in traces],
@@ -342,7 +328,7 @@ def _strategies(panel: Panel, size: float) -> list[dict[str, Any]]:
                     "color": colour,
                     "symbol": "circle-open" if limited else "circle",
                 },
-                **marks([p.row for p, _ in line], texts),
+                **style.marks([p.row for p, _ in line], texts),
             }
         )
     return traces
@@ -357,17 +343,17 @@ def _raw_trace(
 ) -> dict[str, Any]:
     return {
         "x": [c.tokens / size for c, _ in line],
-        "y": [shown(value, panel.signal) for _, value in line],
-        "name": plain(branch),
+        "y": [style.shown(value, panel.signal) for _, value in line],
+        "name": style.plain(branch),
         "mode": "lines+markers",
         "line": {"color": colour, "width": width, "dash": dash},
         "marker": {"size": 4, "color": colour},
-        **marks([c.key for c, _ in line], [_hover(branch, c.key, c.tokens, value, panel) for c, value in line]),
+        **style.marks([c.key for c, _ in line], [_hover(branch, c.key, c.tokens, value, panel) for c, value in line]),
     }
 
 
 def _hover(curve: str, name: str, tokens: int, value: float, panel: Panel) -> str:
     return (
-        f"<b>{plain(curve)}</b> at {tokens_text(tokens)} tokens<br>{panel.split.value} {panel.signal.value} "
-        f"<b>{score_text(value, panel.signal)}</b><br>{plain(name)}"
+        f"<b>{style.plain(curve)}</b> at {style.tokens_text(tokens)} tokens<br>{panel.split.value} {panel.signal.value} "
+        f"<b>{style.score_text(value, panel.signal)}</b><br>{style.plain(name)}"
     )

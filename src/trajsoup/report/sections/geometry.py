@@ -11,23 +11,9 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
+from trajsoup.report import style
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import (
-    COLOURS,
-    DIVERGING,
-    QUIET,
-    SOUP,
-    band,
-    colours_of,
-    difference_text,
-    layout,
-    marks,
-    plain,
-    score_text,
-    size_text,
-    token_axis,
-)
-from trajsoup.report.table import Row, Table, number, pairs_table, text
+from trajsoup.report.table import Row, Table, number, pairs_table, tabulate, text
 from trajsoup.report.words import SAME, counted
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import GeometryRecord, ProjectedPoint, SweepPoint, SweepRecord, sweep_of
@@ -94,21 +80,16 @@ def section(records: Records) -> Section | None:
 def tables(record: GeometryRecord) -> tuple[Table, ...]:
     """Directions, angles and the gain of every pair."""
     interval = "no matched tokens" if record.interval is None else "{:,} to {:,} tokens".format(*record.interval)
-    directions = Table(
-        name="directions",
-        title=f"Leading component of the merged trajectories, {interval}, window {record.window}",
-        columns=("branch", "variance share", "net displacement", "points"),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(d.branch),
-                    number(d.variance_share, ".4f"),
-                    number(d.net_displacement, ".4f"),
-                    number(d.points),
-                )
-            )
-            for d in record.directions
-        ),
+    directions = tabulate(
+        "directions",
+        f"Leading component of the merged trajectories, {interval}, window {record.window}",
+        record.directions,
+        {
+            "branch": lambda d: text(d.branch),
+            "variance share": lambda d: number(d.variance_share, ".4f"),
+            "net displacement": lambda d: number(d.net_displacement, ".4f"),
+            "points": lambda d: number(d.points),
+        },
         notes=record.notes,
     )
     angles = Table(
@@ -120,15 +101,17 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
             for name, line in zip(record.branches, record.angles, strict=True)
         ),
     )
-    pairs = Table(
-        name="pairs",
-        title="What merging a pair gained on validation, nats below the mean of its ends",
-        columns=("first", "second", "cosine", "gain"),
-        rows=tuple(
-            Row(cells=(text(p.first), text(p.second), number(p.cosine, ".4f"), number(p.gain, "+.4f")))
-            for p in record.pairs
-        ),
-        notes=("Averaged over horizons.",) if record.pairs else (),
+    pairs = tabulate(
+        "pairs",
+        "What merging a pair gained on validation, nats below the mean of its ends",
+        record.pairs,
+        {
+            "first": lambda p: text(p.first),
+            "second": lambda p: text(p.second),
+            "cosine": lambda p: number(p.cosine, ".4f"),
+            "gain": lambda p: number(p.gain, "+.4f"),
+        },
+        notes=["Averaged over horizons."],
     )
     return tuple(table for table in (directions, angles, pairs) if table.rows)
 
@@ -138,18 +121,18 @@ def direction_gain(record: GeometryRecord) -> Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure(
-        layout=layout(x="cosine of the two directions", y="gain (nats per token)", height=380, showlegend=False)
+        layout=style.layout(x="cosine of the two directions", y="gain (nats per token)", height=380, showlegend=False)
     )
     line = record.relation_line
     if line:
         low, high = [p.y if p.low is None else p.low for p in line], [p.y if p.high is None else p.high for p in line]
-        figure.add_trace(go.Scatter(**band([p.x for p in line], low, high, SOUP)))
+        figure.add_trace(go.Scatter(**style.band([p.x for p in line], low, high, style.SOUP)))
         figure.add_trace(
             go.Scatter(
                 x=[p.x for p in line],
                 y=[p.y for p in line],
                 mode="lines",
-                line={"color": SOUP, "width": 2},
+                line={"color": style.SOUP, "width": 2},
                 hoverinfo="skip",
             )
         )
@@ -158,10 +141,10 @@ def direction_gain(record: GeometryRecord) -> Figure:
             x=[p.cosine for p in record.pairs],
             y=[p.gain for p in record.pairs],
             mode="markers",
-            marker={"size": 11, "color": COLOURS[0]},
+            marker={"size": 11, "color": style.COLOURS[0]},
             text=[
-                f"<b>{plain(p.first)} and {plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
-                f"{difference_text(p.gain, LOSS)}"
+                f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
+                f"{style.difference_text(p.gain, LOSS)}"
                 for p in record.pairs
             ],
             hovertemplate="%{text}<extra></extra>",
@@ -177,7 +160,7 @@ def gain_words(record: GeometryRecord) -> str:
         return "No pair was scored."
     words = (
         f"{sum(gain > 0 for gain in gains)} of {counted(len(gains), 'pair gains', 'pairs gain')} by merging, from "
-        f"{difference_text(min(gains), LOSS)} to {difference_text(max(gains), LOSS)}, averaged over horizons."
+        f"{style.difference_text(min(gains), LOSS)} to {style.difference_text(max(gains), LOSS)}, averaged over horizons."
     )
     found = record.relation
     if found is None or found.pearson is None or found.pearson_p is None:
@@ -195,8 +178,8 @@ def _cosines(record: GeometryRecord) -> Figure:
     """The cosine of each pair of branch directions."""
     import plotly.graph_objects as go
 
-    names = [plain(branch) for branch in record.branches]
-    figure = go.Figure(layout=layout(x="", y="", height=130 + 52 * max(len(names), 3)))
+    names = [style.plain(branch) for branch in record.branches]
+    figure = go.Figure(layout=style.layout(x="", y="", height=130 + 52 * max(len(names), 3)))
     figure.add_trace(
         go.Heatmap(
             x=names,
@@ -204,7 +187,7 @@ def _cosines(record: GeometryRecord) -> Figure:
             z=record.cosines,
             zmin=-1,
             zmax=1,
-            colorscale=DIVERGING,
+            colorscale=style.DIVERGING,
             text=[["" if v is None else f"{v:.3f}" for v in line] for line in record.cosines],
             texttemplate="%{text}",
             hovertemplate="%{y} and %{x}<br>cosine <b>%{z:.4f}</b><extra></extra>",
@@ -243,26 +226,26 @@ def _plane(record: GeometryRecord) -> Figure:
 
     first, second = record.plane_variance_share
     figure = go.Figure(
-        layout=layout(x=f"component 1 ({first:.0%} of variance)", y=f"component 2 ({second:.0%})", height=460)
+        layout=style.layout(x=f"component 1 ({first:.0%} of variance)", y=f"component 2 ({second:.0%})", height=460)
     )
-    colours = colours_of(record.branches)
+    colours = style.colours_of(record.branches)
     drawn: set[str] = set()
     for track in _tracks(record):
         mode, dash, width, size, symbol = LOOKS[track.kind]
-        colour = colours.get(track.name, SOUP if track.kind == "soup" else QUIET)
+        colour = colours.get(track.name, style.SOUP if track.kind == "soup" else style.QUIET)
         at = [p.name if p.tokens is None else f"{p.name} at {format_tokens(p.tokens)} tokens" for p in track.points]
         figure.add_trace(
             go.Scatter(
                 x=[p.x for p in track.points],
                 y=[p.y for p in track.points],
                 mode=mode,
-                name=plain(track.name) + (" merged" if track.kind == "anchor" else ""),
+                name=style.plain(track.name) + (" merged" if track.kind == "anchor" else ""),
                 line={"color": colour, "width": width, "dash": dash},
                 marker={"size": size, "symbol": symbol, "color": colour},
                 opacity=0.55 if track.kind in ("checkpoint", "path") else 1,
                 legendgroup=track.name,
                 showlegend=track.kind != "path" and track.name not in drawn,
-                **marks([p.name for p in track.points], [plain(words) for words in at]),
+                **style.marks([p.name for p in track.points], [style.plain(words) for words in at]),
             )
         )
         drawn.add(track.name)
@@ -311,23 +294,24 @@ def _interpolation(lines: Sequence[Sequence[SweepPoint]]) -> Figure:
     """The loss along straight lines between anchors; the dotted line joins the ends (eq:interpolation)."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=layout(x="share of the second branch", y="loss (nats per token)", height=380))
+    figure = go.Figure(layout=style.layout(x="share of the second branch", y="loss (nats per token)", height=380))
     for i, line in enumerate(lines):
-        name = plain(" to ".join(line[0].branches))
+        name = style.plain(" to ".join(line[0].branches))
         ends = (line[0], line[-1])
         figure.add_trace(
             go.Scatter(
                 x=[p.x for p in ends],
                 y=[p.validation_loss for p in ends],
                 mode="lines",
-                line={"color": QUIET, "dash": "dot", "width": 1.4},
+                line={"color": style.QUIET, "dash": "dot", "width": 1.4},
                 legendgroup=name,
                 showlegend=False,
                 hoverinfo="skip",
             )
         )
         texts = [
-            f"<b>{name}</b><br>{p.x:.0%}: validation loss <b>{score_text(p.validation_loss, LOSS)}</b>" for p in line
+            f"<b>{name}</b><br>{p.x:.0%}: validation loss <b>{style.score_text(p.validation_loss, LOSS)}</b>"
+            for p in line
         ]
         figure.add_trace(
             go.Scatter(
@@ -336,9 +320,9 @@ def _interpolation(lines: Sequence[Sequence[SweepPoint]]) -> Figure:
                 mode="lines+markers",
                 name=name,
                 legendgroup=name,
-                line={"color": COLOURS[i % len(COLOURS)], "width": 2.2},
+                line={"color": style.COLOURS[i % len(style.COLOURS)], "width": 2.2},
                 marker={"size": 7},
-                **marks([p.row for p in line], texts),
+                **style.marks([p.row for p in line], texts),
             )
         )
     figure.update_xaxes(tickformat=".0%")
@@ -350,11 +334,8 @@ def _path_words(record: GeometryRecord, lines: Sequence[Sequence[SweepPoint]]) -
     words: list[str] = []
     for line in lines:
         low = min(line, key=lambda p: LOSS.cost(p.validation_loss))
-        first, second = (score_text(p.validation_loss, LOSS) for p in (line[0], line[-1]))
-        words.append(
-            f"{' to '.join(low.branches)}: lowest at {low.x:.0%} ({score_text(low.validation_loss, LOSS)}; ends {first} and "
-            f"{second})."
-        )
+        least, first, second = (style.score_text(p.validation_loss, LOSS) for p in (low, line[0], line[-1]))
+        words.append(f"{' to '.join(low.branches)}: lowest at {low.x:.0%} ({least}; ends {first} and {second}).")
     if record.paths:
         free = sum(path.barrier <= SAME for path in record.paths)
         deepest = max(record.paths, key=lambda path: path.gain_over_better_end)
@@ -362,9 +343,9 @@ def _path_words(record: GeometryRecord, lines: Sequence[Sequence[SweepPoint]]) -
         words.append(
             f"At {counted(len(record.paths), 'matched horizon', 'matched horizons')}, {free} without a barrier above the "
             f"straight line of the ends; deepest below both at {format_tokens(deepest.tokens)} tokens and "
-            f"{deepest.best_lambda:.0%}, by {size_text(deepest.gain_over_better_end, LOSS)}."
+            f"{deepest.best_lambda:.0%}, by {style.size_text(deepest.gain_over_better_end, LOSS)}."
         )
-        words += [f"The highest barrier: {size_text(highest, LOSS)}."] if highest > SAME else []
+        words += [f"The highest barrier: {style.size_text(highest, LOSS)}."] if highest > SAME else []
     return " ".join(words)
 
 
@@ -376,9 +357,9 @@ def _displacement(record: GeometryRecord) -> Figure:
         (p for p in record.plane if p.kind == "checkpoint" and p.name in record.displacements),
         key=lambda p: p.tokens or 0,
     )
-    size, title = token_axis(max((p.tokens or 0 for p in points), default=1))
-    figure = go.Figure(layout=layout(x=title, y="distance in weight space", height=360))
-    colours = colours_of(record.branches)
+    size, title = style.token_axis(max((p.tokens or 0 for p in points), default=1))
+    figure = go.Figure(layout=style.layout(x=title, y="distance in weight space", height=360))
+    colours = style.colours_of(record.branches)
     for branch in dict.fromkeys(p.branch for p in points if p.branch is not None):
         mine = [p for p in points if p.branch == branch]
         figure.add_trace(
@@ -386,12 +367,12 @@ def _displacement(record: GeometryRecord) -> Figure:
                 x=[(p.tokens or 0) / size for p in mine],
                 y=[record.displacements[p.name] for p in mine],
                 mode="lines+markers",
-                name=plain(branch),
-                line={"color": colours.get(branch, QUIET), "width": 2},
+                name=style.plain(branch),
+                line={"color": colours.get(branch, style.QUIET), "width": 2},
                 marker={"size": 4},
-                **marks(
+                **style.marks(
                     [p.name for p in mine],
-                    [f"<b>{plain(p.name)}</b><br>{record.displacements[p.name]:.4g} away" for p in mine],
+                    [f"<b>{style.plain(p.name)}</b><br>{record.displacements[p.name]:.4g} away" for p in mine],
                 ),
             )
         )

@@ -6,7 +6,7 @@ from trajsoup import __version__
 from trajsoup.core.signal import Signal
 from trajsoup.report.cells import score
 from trajsoup.report.section import Section
-from trajsoup.report.table import Row, Table, number, pairs_table, text
+from trajsoup.report.table import Table, number, pairs_table, tabulate, text
 from trajsoup.study.records.files import FORMAT, Records
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -36,23 +36,18 @@ def ingredients_table(row: RowRecord, records: Records) -> Table:
     train, validation = records.read(TrainRecord), records.read(ValidationRecord)
     hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
     scored = {} if validation is None else {c.key: c for c in validation.checkpoints}
-    return Table(
-        name="ingredients",
-        title="Ingredients of the best soup",
-        columns=("checkpoint", "branch", "tokens", "weight", "validation loss", "sha256"),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(key),
-                    text(scored[key].branch if key in scored else None),
-                    number(scored[key].tokens if key in scored else None),
-                    number(weight, ".6g"),
-                    score(scored[key].loss if key in scored else None, Signal.LOSS),
-                    text(hashes.get(key, "not recorded")),
-                )
-            )
-            for key, weight in row.weights.items()
-        ),
+    return tabulate(
+        "ingredients",
+        "Ingredients of the best soup",
+        row.weights,
+        {
+            "checkpoint": text,
+            "branch": lambda key: text(scored[key].branch if key in scored else None),
+            "tokens": lambda key: number(scored[key].tokens if key in scored else None),
+            "weight": lambda key: number(row.weights[key], ".6g"),
+            "validation loss": lambda key: score(scored[key].loss if key in scored else None, Signal.LOSS),
+            "sha256": lambda key: text(hashes.get(key, "not recorded")),
+        },
     )
 
 

@@ -5,28 +5,15 @@ tab:tiny-mid-train-main, tab:exp-merge-mid-train, tab:tiny-post-train-main.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
+from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, signed, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.sections.seeds import seeds_tables
-from trajsoup.report.style import (
-    OURS,
-    QUIET,
-    SOUP,
-    bars,
-    difference_text,
-    interval_text,
-    layout,
-    marks,
-    plain,
-    score_text,
-    shown,
-    signal_text,
-)
-from trajsoup.report.table import Cell, Row, Table, number, text
+from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted, joined
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -34,6 +21,7 @@ from trajsoup.study.records.results import (
     ColumnTies,
     ComparisonRecord,
     ComparisonsRecord,
+    Evaluation,
     EvaluationsRecord,
     Evidence,
     FineTuningRecord,
@@ -84,41 +72,33 @@ def main_table(records: Records) -> Table:
     single = {
         (c.model, c.signal): c for c in records.require(ComparisonsRecord).comparisons if c.reference == "single-merge"
     }
-    tasks = any(e.overall_average for e in found.evaluations)
-    categories = dict.fromkeys(name for e in found.evaluations for name in e.categories) if tasks else {}
-    columns = ("model", "branches", "K", "tokens each", "budget", "test loss", "against single merge", *categories)
-    lines: list[Row] = []
-    for e in found.evaluations:
-        row = rows[e.row]
-        lines.append(
-            Row(
-                soup=row.name,
-                ours=row.strategy == OURS,
-                cells=(
-                    text(row.label),
-                    text("+".join(row.branches)),
-                    number(row.k),
-                    tokens(row.horizon),
-                    tokens(row.budget_tokens),
-                    estimate(e.loss, Signal.LOSS),
-                    difference(single.get((e.row, Signal.LOSS))),
-                    *(score(e.categories.get(name), Signal.ACCURACY) for name in categories),
-                    *((estimate(e.overall_average, Signal.ACCURACY),) if tasks else ()),
-                ),
-            )
-        )
+    columns: dict[str, Callable[[Evaluation], Cell]] = {
+        "model": lambda e: text(rows[e.row].label),
+        "branches": lambda e: text("+".join(rows[e.row].branches)),
+        "K": lambda e: number(rows[e.row].k),
+        "tokens each": lambda e: tokens(rows[e.row].horizon),
+        "budget": lambda e: tokens(rows[e.row].budget_tokens),
+        "test loss": lambda e: estimate(e.loss, Signal.LOSS),
+        "against single merge": lambda e: difference(single.get((e.row, Signal.LOSS))),
+    }
+    if any(e.overall_average for e in found.evaluations):
+        for name in dict.fromkeys(name for e in found.evaluations for name in e.categories):
+            columns[name] = lambda e, name=name: score(e.categories.get(name), Signal.ACCURACY)
+        columns["average"] = lambda e: estimate(e.overall_average, Signal.ACCURACY)
     first = found.evaluations[0]
-    return Table(
-        name="main",
-        title="Main table",
-        columns=(*columns, "average") if tasks else columns,
-        rows=tuple(lines),
-        notes=(
+    return tabulate(
+        "main",
+        "Main table",
+        found.evaluations,
+        columns,
+        soup=lambda e: e.row,
+        ours=lambda e: rows[e.row].strategy == style.OURS,
+        notes=[
             f"Test split, {first.loss.count:,} documents, seed {', '.join(map(str, first.seeds)) or '-'}; [95 % bootstrap "
             "interval]. Branches, K and horizon were chosen on validation, within the same freedom for every row; p: "
             "probability of a true improvement; ~ within noise.",
             *found.notes,
-        ),
+        ],
     )
 
 
@@ -202,27 +182,22 @@ def comparisons_table(
     title: str = "Paired comparisons",
 ) -> Table:
     """Every paired comparison with its interval."""
-    return Table(
-        name=name,
-        title=title,
-        columns=("model", "minus", "signal", "difference", "P(better)", "count", "evidence", "matched"),
-        rows=tuple(
-            Row(
-                soup=c.model,
-                cells=(
-                    text(names.get(c.model, c.model)),
-                    text(names.get(c.reference, c.reference)),
-                    text(signal_text(c.signal)),
-                    signed(c.difference, c.signal, low=c.low, high=c.high),
-                    number(c.probability_of_improvement, ".1%"),
-                    number(c.count),
-                    text(c.evidence.value),
-                    text(c.matched),
-                ),
-            )
-            for c in rows
-        ),
-        notes=("Model minus reference on the same test documents or items. The interval is a paired bootstrap.",),
+    return tabulate(
+        name,
+        title,
+        rows,
+        {
+            "model": lambda c: text(names.get(c.model, c.model)),
+            "minus": lambda c: text(names.get(c.reference, c.reference)),
+            "signal": lambda c: text(style.signal_text(c.signal)),
+            "difference": lambda c: signed(c.difference, c.signal, low=c.low, high=c.high),
+            "P(better)": lambda c: number(c.probability_of_improvement, ".1%"),
+            "count": lambda c: number(c.count),
+            "evidence": lambda c: text(c.evidence.value),
+            "matched": lambda c: text(c.matched),
+        },
+        soup=lambda c: c.model,
+        notes=["Model minus reference on the same test documents or items. The interval is a paired bootstrap."],
     )
 
 
@@ -248,7 +223,7 @@ def _score_table(
         rows=tuple(
             Row(
                 soup=row.name,
-                ours=row.strategy == OURS,
+                ours=row.strategy == style.OURS,
                 cells=(text(row.label), *(cells[column][row.name] for column in columns)),
             )
             for row in listed
@@ -266,8 +241,8 @@ def _column(values: Mapping[str, float | None], ties: ColumnTies | None, signal:
     worst, first = (high, low) if signal is Signal.LOSS else (low, high)
     return {
         row: Cell(
-            text=score_text(value, signal),
-            value=None if value is None else shown(value, signal),
+            text=style.score_text(value, signal),
+            value=None if value is None else style.shown(value, signal),
             best=value is not None and value == best,
             in_noise=row in tied and value != best,
             share=None if value is None or low == high else round((value - worst) / (first - worst), 3),
@@ -303,7 +278,7 @@ def _differences(
     signal = rows[0].signal
     side = "nats per token; left is better" if signal is Signal.LOSS else "points; right is better"
     figure = go.Figure(
-        layout=layout(
+        layout=style.layout(
             x=f"difference on {rows[0].split.value} ({side})", y="", height=100 + 66 * len(rows), showlegend=False
         )
     )
@@ -311,23 +286,23 @@ def _differences(
     figure.update_yaxes(showticklabels=False, showgrid=False, range=[-0.4, len(rows) - 0.25], automargin=False)
     figure.update_layout(margin={"l": 16})
     for position, c in enumerate(reversed(rows)):
-        colour = SOUP if c.model == best else QUIET
+        colour = style.SOUP if c.model == best else style.QUIET
         value, low, high = (
-            shown(c.difference or 0.0 if v is None else v, signal) for v in (c.difference, c.low, c.high)
+            style.shown(c.difference or 0.0 if v is None else v, signal) for v in (c.difference, c.low, c.high)
         )
-        label, reference = plain(names.get(c.model, c.model)), plain(names.get(c.reference, c.reference))
+        label, reference = style.plain(names.get(c.model, c.model)), style.plain(names.get(c.reference, c.reference))
         figure.add_trace(
             go.Scatter(
                 x=[value],
                 y=[position],
-                error_x=bars([value - low], [high - value], thickness=2.5, width=6, color=colour),
+                error_x=style.bars([value - low], [high - value], thickness=2.5, width=6, color=colour),
                 mode="markers",
                 marker={
                     "size": 13,
                     "color": colour,
                     "symbol": "diamond-open" if c.evidence is Evidence.WITHIN_NOISE else "diamond",
                 },
-                **marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
+                **style.marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
             )
         )
         figure.add_annotation(
@@ -341,13 +316,13 @@ def _differences(
             text=f"<b>{label}</b><br>minus {reference}",
             font={"size": 11},
         )
-    figure.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": QUIET})
+    figure.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": style.QUIET})
     return figure
 
 
 def _hover(c: ComparisonRecord, title: str, level: float) -> str:
-    lines = [title, difference_text(c.difference, c.signal)]
-    if (interval := interval_text(c.low, c.high, c.signal)) is not None:
+    lines = [title, style.difference_text(c.difference, c.signal)]
+    if (interval := style.interval_text(c.low, c.high, c.signal)) is not None:
         lines.append(f"{level:.0%} interval {interval}")
     if c.probability_of_improvement is not None:
         lines.append(f"probability of improvement {c.probability_of_improvement:.1%}")
@@ -368,5 +343,5 @@ def _says(rows: Sequence[ComparisonRecord], names: Mapping[str, str]) -> str:
         words += (
             f" The largest gain: {names.get(top.model, top.model)} over {names.get(top.reference, top.reference)}, "
         )
-        words += f"{difference_text(top.difference, top.signal)}."
+        words += f"{style.difference_text(top.difference, top.signal)}."
     return f"{words} Open marks are inside noise."

@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.report import style
+from trajsoup.report.cells import score
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import (
-    QUIET,
-    SEQUENTIAL,
-    colours_of,
-    difference_text,
-    layout,
-    marks,
-    plain,
-    score_text,
-    unit,
-)
-from trajsoup.report.table import Cell, Row, Table, number, text
+from trajsoup.report.table import Cell, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import Estimate, GridCell, sweep_of
@@ -81,7 +72,7 @@ def surface(cells: tuple[GridCell, ...]) -> Figure:
     ns, ks = sorted({c.n_branches for c in cells}), sorted({c.k for c in cells})
     by = {(c.n_branches, c.k): c for c in cells}
     grid = [[by.get((n, k)) for k in ks] for n in ns]
-    figure = go.Figure(layout=layout(x="K, checkpoints per branch", y="N, branches", height=140 + 52 * len(ns)))
+    figure = go.Figure(layout=style.layout(x="K, checkpoints per branch", y="N, branches", height=140 + 52 * len(ns)))
     figure.add_trace(
         go.Heatmap(
             x=[str(k) for k in ks],
@@ -92,9 +83,9 @@ def surface(cells: tuple[GridCell, ...]) -> Figure:
             textfont={"size": 12},
             customdata=[[[None, "not merged"] if c is None else [c.row, _hover(c)] for c in line] for line in grid],
             hovertemplate="%{customdata[1]}<extra></extra>",
-            colorscale=SEQUENTIAL,
+            colorscale=style.SEQUENTIAL,
             reversescale=True,  # a low loss is dark
-            colorbar={"title": {"text": unit(LOSS), "side": "right", "font": {"size": 12}}, "thickness": 12},
+            colorbar={"title": {"text": style.unit(LOSS), "side": "right", "font": {"size": 12}}, "thickness": 12},
             xgap=2,
             ygap=2,
         )
@@ -108,15 +99,17 @@ def predicted(theory: TheoryRecord, rows: Soups) -> Figure:
     """What soups of one and two branches promise for every larger soup against what it measured."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=layout(x=f"predicted {unit(LOSS)}", y=f"measured {unit(LOSS)}", height=380))
+    figure = go.Figure(
+        layout=style.layout(x=f"predicted {style.unit(LOSS)}", y=f"measured {style.unit(LOSS)}", height=380)
+    )
     values = [value for soup in theory.soups for value in (soup.predicted, soup.measured)]
     ends = [min(values), max(values)]
     figure.add_trace(
         go.Scatter(
-            x=ends, y=ends, mode="lines", line={"dash": "dot", "color": QUIET}, name="agreement", hoverinfo="skip"
+            x=ends, y=ends, mode="lines", line={"dash": "dot", "color": style.QUIET}, name="agreement", hoverinfo="skip"
         )
     )
-    colours = colours_of([str(n) for n in sorted({c.n_branches for c in theory.cells})])
+    colours = style.colours_of([str(n) for n in sorted({c.n_branches for c in theory.cells})])
     for n in sorted({len(soup.branches) for soup in theory.soups}):
         mine = [soup for soup in theory.soups if len(soup.branches) == n]
         figure.add_trace(
@@ -126,12 +119,12 @@ def predicted(theory: TheoryRecord, rows: Soups) -> Figure:
                 mode="markers",
                 name=f"N = {n}",
                 marker={"size": 9, "color": colours[str(n)]},
-                **marks(
+                **style.marks(
                     [rows.get((frozenset(soup.branches), soup.k)) for soup in mine],
                     [
-                        f"<b>{plain(' + '.join(soup.branches))}</b>, K = {soup.k}"
-                        f"<br>predicted {score_text(soup.predicted, LOSS)}"
-                        f"<br>measured <b>{score_text(soup.measured, LOSS)}</b>"
+                        f"<b>{style.plain(' + '.join(soup.branches))}</b>, K = {soup.k}"
+                        f"<br>predicted {style.score_text(soup.predicted, LOSS)}"
+                        f"<br>measured <b>{style.score_text(soup.measured, LOSS)}</b>"
                         for soup in mine
                     ],
                 ),
@@ -145,9 +138,10 @@ def predicted_words(theory: TheoryRecord) -> str:
     if not theory.held_out:
         return "Nothing was left to predict: it takes soups of three branches."
     found = theory.held_out[0]
+    error = style.difference_text(found.mean_error, LOSS)
     words = (
-        f"Soups of three branches and more, predicted from one and two: mean error {difference_text(found.mean_error, LOSS)} "
-        f"over {counted(found.soups, 'soup', 'soups')}, worst {found.worst:.4f}."
+        f"Soups of three branches and more, predicted from one and two: mean error {error} over "
+        f"{counted(found.soups, 'soup', 'soups')}, worst {found.worst:.4f}."
     )
     if abs(found.mean_error) > max(0.5 * found.worst, 0.01 * found.gain):
         much = "much" if found.mean_error > 0 else "little"
@@ -164,57 +158,46 @@ def predicted_words(theory: TheoryRecord) -> str:
 
 def fits_table(theory: TheoryRecord) -> Table:
     """Variance within and between branches with intervals."""
-    return Table(
-        name="theory",
-        title="The fit a(K) + b(K) / N",
-        columns=("K", "a(K)", "b(K)", "b(K) over branches", "V intra", "V inter", "K eff", "change of bias"),
-        rows=tuple(
-            Row(
-                cells=(
-                    number(c.k),
-                    number(c.limit, ".4f"),
-                    _bounded(c.spread),
-                    text(
-                        None
-                        if (over := c.spread_over_branches) is None
-                        else f"{over[0]:.5f} to {over[1]:.5f}".replace("-", "−")
-                    ),
-                    _bounded(c.v_intra),
-                    _bounded(c.v_inter),
-                    number(c.k_eff, ".2f"),
-                    number(c.bias_change, ".5f"),
-                )
-            )
-            for c in theory.counts
-        ),
-        notes=(
+    return tabulate(
+        "theory",
+        "The fit a(K) + b(K) / N",
+        theory.counts,
+        {
+            "K": lambda c: number(c.k),
+            "a(K)": lambda c: number(c.limit, ".4f"),
+            "b(K)": lambda c: _bounded(c.spread),
+            "b(K) over branches": lambda c: _range(c.spread_over_branches),
+            "V intra": lambda c: _bounded(c.v_intra),
+            "V inter": lambda c: _bounded(c.v_inter),
+            "K eff": lambda c: number(c.k_eff, ".2f"),
+            "change of bias": lambda c: number(c.bias_change, ".5f"),
+        },
+        notes=[
             f"Estimated from all soups of up to {len(theory.branches)} branches on {theory.split.value} (eq:hierarchical); "
             "not clipped at zero. a(K) is the loss of infinitely many branches. Intervals are 95% over documents; over "
             "branches they are a jackknife.",
             *theory.words,
-        ),
+        ],
     )
 
 
 def held_out_table(theory: TheoryRecord) -> Table:
     """How good predictions were of soups that they had not seen."""
-    return Table(
-        name="held-out",
-        title="Held-out predictions",
-        columns=("predicted", "soups", "error", "worst", "mean error", "gain of averaging", "error over gain", "R²"),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(held.name),
-                    number(held.soups),
-                    *(number(v, ".2g") for v in (held.root_mean_square, held.worst, held.mean_error, held.gain)),
-                    number(held.share_of_gain, ".1%"),
-                    number(held.r_squared, ".3f"),
-                )
-            )
-            for held in theory.held_out
-        ),
-        notes=("Nats, measured minus predicted; error is the root mean square.", *theory.held_out_words),
+    return tabulate(
+        "held-out",
+        "Held-out predictions",
+        theory.held_out,
+        {
+            "predicted": lambda held: text(held.name),
+            "soups": lambda held: number(held.soups),
+            "error": lambda held: number(held.root_mean_square, ".2g"),
+            "worst": lambda held: number(held.worst, ".2g"),
+            "mean error": lambda held: number(held.mean_error, ".2g"),
+            "gain of averaging": lambda held: number(held.gain, ".2g"),
+            "error over gain": lambda held: number(held.share_of_gain, ".1%"),
+            "R²": lambda held: number(held.r_squared, ".3f"),
+        },
+        notes=["Nats, measured minus predicted; error is the root mean square.", *theory.held_out_words],
     )
 
 
@@ -229,21 +212,19 @@ def cells_table(theory: TheoryRecord) -> Table:
         notes.append(
             f"Over {error.soups} cells that the fit has not seen: root mean square error {error.root_mean_square:.2g} nats."
         )
-    return Table(
-        name="predicted-cells",
-        title=f"Predicted from one and two branches, against measured ({theory.split.value} loss)",
-        columns=("N", "K", "subsets", "predicted", "measured", "fitted"),
-        rows=tuple(
-            Row(
-                cells=(
-                    *(number(v) for v in (c.n_branches, c.k, c.subsets)),
-                    *(number(v, ".4f") for v in (c.predicted, c.measured)),
-                    text("yes" if c.fitted else "no"),
-                )
-            )
-            for c in theory.cells
-        ),
-        notes=tuple(notes),
+    return tabulate(
+        "predicted-cells",
+        f"Predicted from one and two branches, against measured ({theory.split.value} loss)",
+        theory.cells,
+        {
+            "N": lambda c: number(c.n_branches),
+            "K": lambda c: number(c.k),
+            "subsets": lambda c: number(c.subsets),
+            "predicted": lambda c: score(c.predicted, LOSS),
+            "measured": lambda c: score(c.measured, LOSS),
+            "fitted": lambda c: text("yes" if c.fitted else "no"),
+        },
+        notes=notes,
     )
 
 
@@ -251,8 +232,8 @@ def _surface_words(cells: tuple[GridCell, ...]) -> str:
     """Where the best cell lies, and whether K falls with N."""
     best = next(c for c in cells if c.best)
     words = (
-        f"Best on {Split.VALIDATION.value}: N = {best.n_branches}, K = {best.k} ({score_text(best.loss, LOSS)}), out of "
-        f"{len(cells)} cells."
+        f"Best on {Split.VALIDATION.value}: N = {best.n_branches}, K = {best.k} ({style.score_text(best.loss, LOSS)}), out "
+        f"of {len(cells)} cells."
     )
     first = [c for c in cells if c.best_of_n]
     if len(first) > 1:
@@ -267,9 +248,9 @@ def _merge_size(cells: tuple[GridCell, ...]) -> Figure:
     """The same soups over M = N K, one curve for each N."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=layout(x="M = N K, checkpoints in the soup", y=unit(LOSS)))
+    figure = go.Figure(layout=style.layout(x="M = N K, checkpoints in the soup", y=style.unit(LOSS)))
     ns = sorted({c.n_branches for c in cells})
-    colours = colours_of([str(n) for n in ns])
+    colours = style.colours_of([str(n) for n in ns])
     for n in ns:
         mine = sorted((c for c in cells if c.n_branches == n), key=lambda c: c.merge_size)
         figure.add_trace(
@@ -280,7 +261,7 @@ def _merge_size(cells: tuple[GridCell, ...]) -> Figure:
                 name=f"N = {n}",
                 line={"color": colours[str(n)], "width": 2.2},
                 marker={"size": 7},
-                **marks([c.row for c in mine], [_hover(c) for c in mine]),
+                **style.marks([c.row for c in mine], [_hover(c) for c in mine]),
             )
         )
     return figure
@@ -299,16 +280,22 @@ def _merge_size_words(cells: tuple[GridCell, ...]) -> str:
     words = (
         f"At equal merge size the soup of more branches is better in {wins} of {len(shared)} cases. " if shared else ""
     )
-    return f"{words}Best of each N: {', '.join(f'N = {c.n_branches}: {score_text(c.loss, LOSS)}' for c in first)}."
+    return (
+        f"{words}Best of each N: {', '.join(f'N = {c.n_branches}: {style.score_text(c.loss, LOSS)}' for c in first)}."
+    )
 
 
 def _hover(c: GridCell) -> str:
-    return f"N = {c.n_branches}, K = {c.k}, M = {c.merge_size}<br><b>{score_text(c.loss, LOSS)}</b>"
+    return f"N = {c.n_branches}, K = {c.k}, M = {c.merge_size}<br><b>{style.score_text(c.loss, LOSS)}</b>"
 
 
 def _starred(c: GridCell) -> str:
-    return f"★<br><b>{score_text(c.loss, LOSS)}</b>" if c.best else score_text(c.loss, LOSS)
+    return f"★<br><b>{style.score_text(c.loss, LOSS)}</b>" if c.best else style.score_text(c.loss, LOSS)
 
 
 def _bounded(found: Estimate | None) -> Cell:
     return text(None) if found is None else number(found.value, ".5f", low=found.low, high=found.high)
+
+
+def _range(found: tuple[float, float] | None) -> Cell:
+    return text(None if found is None else "{:.5f} to {:.5f}".format(*found).replace("-", "−"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trajsoup.core.signal import Signal
 from trajsoup.report.cells import signed, spread
 from trajsoup.report.style import score_text, signal_text
-from trajsoup.report.table import Cell, Row, Table, number, text
+from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import FineTuningRecord, SeedSpread, SeedsRecord, SweepRecord
 
@@ -29,28 +29,26 @@ def seeds_tables(records: Records) -> tuple[Table, ...]:
 
 def spreads_table(spreads: Sequence[SeedSpread], *, name: str, title: str) -> Table:
     """Comparisons in each seed and over all: holds, within noise, or the opposite."""
-    seeds = tuple(dict.fromkeys(seed for spread in spreads for seed in spread.values))
-    return Table(
-        name=name,
-        title=f"{title}, over seeds",
-        columns=("comparison", "signal", *(f"seed {seed}" for seed in seeds), "mean", "seeds better", "verdict"),
-        rows=tuple(
-            Row(
-                cells=(
-                    text(s.label or s.name),
-                    text(signal_text(s.signal)),
-                    *(signed(s.values.get(seed), s.signal) for seed in seeds),
-                    spread(s),
-                    text(f"{s.better}/{len(s.values)}"),
-                    text(s.evidence.holds),
-                )
-            )
-            for s in spreads
-        ),
-        notes=(
+    seeds = tuple(dict.fromkeys(seed for s in spreads for seed in s.values))
+    each: dict[str, Callable[[SeedSpread], Cell]] = {
+        f"seed {seed}": lambda s, seed=seed: signed(s.values.get(seed), s.signal) for seed in seeds
+    }
+    return tabulate(
+        name,
+        f"{title}, over seeds",
+        spreads,
+        {
+            "comparison": lambda s: text(s.label or s.name),
+            "signal": lambda s: text(signal_text(s.signal)),
+            **each,
+            "mean": spread,
+            "seeds better": lambda s: text(f"{s.better}/{len(s.values)}"),
+            "verdict": lambda s: text(s.evidence.holds),
+        },
+        notes=[
             "Model minus reference; of a loss, negative is better. Seeds of everything: fork point, data and branches. The "
-            "interval is a t interval of the mean.",
-        ),
+            "interval is a t interval of the mean."
+        ],
     )
 
 
