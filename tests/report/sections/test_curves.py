@@ -6,6 +6,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report.sections import curves
 from trajsoup.report.sections.curves import Panel, focus, over_tokens_words
+from trajsoup.report.style import SOUP
 from trajsoup.study.records.results import RowsRecord, ScoredCheckpoint, ValidationRecord, sweep_of
 
 
@@ -84,7 +85,7 @@ def test_saturation_and_the_fork_point_are_those_of_the_record(records):
 def test_a_limited_curve_is_dashed_and_ours_has_its_colour(records):
     (figure,) = [f for f in curves.section(records).figures if f.name == "curves-loss-test"]
     looks = {trace.name: (trace.line.dash, trace.line.color) for trace in figure.figure.data}
-    assert looks["Trajectory Soup (Limited)"] == ("dash", curves.SOUP)
-    assert looks["Trajectory Soup (Extended)"] == ("solid", curves.SOUP)
-    assert looks["Model Soup (Limited)"][1] == looks["Model Soup (Extended)"][1] != curves.SOUP
+    assert looks["Trajectory Soup (Limited)"] == ("dash", SOUP)
+    assert looks["Trajectory Soup (Extended)"] == ("solid", SOUP)
+    assert looks["Model Soup (Limited)"][1] == looks["Model Soup (Extended)"][1] != SOUP
     assert sum(name == "Single EXP Merge (each branch)" for name in looks) == 1

@@ -82,7 +82,7 @@ def sweep_table(record: SweepRecord) -> Table:
             record.x_label: lambda p: text(p.x) if isinstance(p.x, str) else number(p.x, "g"),
             "K": lambda p: number(p.k),
             "merged": lambda p: number(p.merge_size),
-            "tokens each": lambda p: tokens(p.horizon),
+            "tokens each": lambda p: tokens(p.horizon),  # where that is the axis, the same column
             "validation loss": lambda p: score(p.validation_loss, LOSS),
             "test loss": lambda p: estimate(p.test_loss, LOSS),
             "test average": lambda p: estimate(p.test_accuracy, Signal.ACCURACY),
