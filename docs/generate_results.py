@@ -8,16 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from trajsoup.report.sections.branches import screen_table
+from trajsoup.report.sections.results import main_table
+from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import AnswerRecord, PlanRecord, SeedsRecord
-from trajsoup.study.tables import (
-    comparisons_table,
-    further_comparisons,
-    grid_over_seeds,
-    main_table,
-    screen_table,
-    seeds_table,
-)
+from trajsoup.study.records.results import AnswerRecord, PlanRecord, ScreenRecord, SeedsRecord
 
 PAGE = Path(__file__).with_name("results.md")
 
@@ -25,8 +20,8 @@ PAGE = Path(__file__).with_name("results.md")
 def results_page(folder: Path, smaller: Path) -> str:
     """Main table over seeds, orderings, the first seed in detail, and the smaller model."""
     records = Records(folder)
-    every = [records, *(Records(folder / "seeds" / str(seed)) for seed in records.require(SeedsRecord).seeds[1:])]
     plan, seeds = records.require(PlanRecord), records.require(SeedsRecord)
+    main, compared, *further = seeds_tables(records)
     parts = [
         "# Results of the embedded study",
         "",
@@ -36,18 +31,17 @@ def results_page(folder: Path, smaller: Path) -> str:
         "epochs; every seed has its own fork point and data orders. Branches, K and horizon are chosen on validation, with "
         "the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",
         "",
-        seeds_table(seeds).markdown(),
+        main.markdown(),
         "## Which orderings hold",
         "",
-        comparisons_table(seeds.comparisons).markdown(),
+        compared.markdown(),
         "## The paper's other comparisons",
         "",
-        *(table.markdown() for table in further_comparisons(records)),
-        *(table.markdown() for table in (grid_over_seeds(every),) if table is not None),
+        *(table.markdown() for table in further),
         "## The first seed",
         "",
         main_table(records).markdown(),
-        screen_table(records).markdown(),
+        screen_table(records.require(ScreenRecord)).markdown(),
         " ".join(records.require(AnswerRecord).words),
         "",
         *_smaller(Records(smaller)),
@@ -64,7 +58,7 @@ def _smaller(records: Records) -> list[str]:
         "each, the learning rate decayed over the last fifth. A Limited branch stops before its decay begins.",
         "",
         main_table(records).markdown(),
-        screen_table(records).markdown(),
+        screen_table(records.require(ScreenRecord)).markdown(),
         " ".join(records.require(AnswerRecord).words),
         "",
     ]

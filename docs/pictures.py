@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trajsoup.report.export import HOW_TO_GET_ONE, SWITCHES, find_browser
 from trajsoup.report.page import render_page
-from trajsoup.report.reading import read_contents
+from trajsoup.report.study import open_study
 
 IMAGES = Path(__file__).parent / "images"
 PICTURES = (  # file, width, height, scheme, scale, what is at the top
@@ -35,7 +35,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         page = Path(folder, "report.html")
-        page.write_text(render_page(read_contents(given.study)), encoding="utf-8")
+        page.write_text(render_page(open_study(given.study)), encoding="utf-8")
         switches = [switch for switch in SWITCHES if not switch.startswith("--headless")]
         chromium = driver.chromium.launch(executable_path=browser, args=switches)
         for name, width, height, scheme, scale, top in PICTURES:

@@ -75,13 +75,13 @@ def test_serve_refuses_an_empty_token(study):
 
 def test_status_watch_shows_stages_branches_and_the_answer(tmp_path):
     from trajsoup.cli.overview import overview
-    from trajsoup.report.reading import read_contents
+    from trajsoup.report.study import open_study
 
     def printed(shape, folder):
         from rich.console import Console
 
         console = Console(width=140, record=True, file=io.StringIO())
-        console.print(overview(read_contents(write_study(folder, shape))))
+        console.print(overview(open_study(write_study(folder, shape))))
         return console.export_text()
 
     half = printed(

@@ -80,7 +80,7 @@ def test_a_sweep_before_the_run_says_what_to_do(study):
 
 
 def test_geometry_shows_angles(study):
-    assert "angles between branches" in succeeds("geometry", study).out
+    assert "Angles between branches" in succeeds("geometry", study).out
     assert succeeds("geometry", study, "--json").json["branches"] == ["EXP1", "EXP2", "EXP3"]
 
 

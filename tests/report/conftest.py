@@ -11,7 +11,7 @@ from tests.report.browsing import NO_BROWSER, SWITCHES, Visit
 from tests.report.sample_study import write_study
 from trajsoup.report.export import find_browser
 from trajsoup.report.page import render_page
-from trajsoup.report.reading import read_contents
+from trajsoup.report.study import open_study
 
 SMALL = Shape(branches=("EXP1", "EXP2", "EXP3"), checkpoints=12, logged=60)
 
@@ -23,15 +23,15 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def contents(study):
-    return read_contents(study)
+def records(study):
+    return open_study(study)
 
 
 @pytest.fixture(scope="session")
-def page(contents, tmp_path_factory):
+def page(records, tmp_path_factory):
     """The report of that study, as a file."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render_page(contents), encoding="utf-8")
+    path.write_text(render_page(records), encoding="utf-8")
     return path
 
 

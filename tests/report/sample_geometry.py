@@ -8,12 +8,14 @@ import numpy as np
 
 from tests.report.bowl import Bowl
 from trajsoup.study.records import results as r
-from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import RowsRecord, ScreenRecord
+from trajsoup.study.stages.pair_gains import measured_gains, relation_line
+from trajsoup.study.workbench import Workbench
 
 
-def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:
-    """Directions, cosines and the plane of the admitted branches and the soups."""
+def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
+    """Directions, cosines and the plane of the admitted branches and the soups; gains as the study's stage takes them."""
+    records = bench.records
     ok = [v.branch for v in records.require(ScreenRecord).verdicts if v.admitted]
     last = {b: np.mean([bowl.x[k] for k in bowl.keys[b][-4:]], axis=0) - bowl.fork for b in ok}
     unit = {b: v / np.linalg.norm(v) for b, v in last.items()}
@@ -61,6 +63,8 @@ def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:
     points.append(
         r.ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]), y=float(f[1]))
     )
+    by_name = {a: dict(zip(ok, line, strict=True)) for a, line in zip(ok, cosines, strict=True)}
+    pairs, relation = measured_gains(bench, bench.field(), by_name)
     return r.GeometryRecord(
         inputs={},
         window=4,
@@ -69,7 +73,10 @@ def geometry_record(bowl: Bowl, records: Records) -> r.GeometryRecord:
         branches=tuple(ok),
         cosines=cosines,
         angles=tuple(tuple(math.degrees(math.acos(max(-1, min(1, c)))) for c in row) for row in cosines),
-        displacements={},
+        displacements={k: float(np.linalg.norm(bowl.x[k] - bowl.fork)) for k in keys},
+        pairs=pairs,
+        relation=relation,
+        relation_line=relation_line(relation, pairs),
         plane_variance_share=(float(share[0]), float(share[1])),
         plane=tuple(points),
     )

@@ -104,7 +104,7 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
         "evaluations": lambda: evaluations_stage(bench),
         "comparisons": lambda: comparisons_stage(bench),
         "sweeps": lambda: (sweeps_stage(bench), frontier_stage(bench), theory_stage(bench)),
-        "geometry": lambda: bench.records.write(geometry_record(bowl, bench.records)),
+        "geometry": lambda: bench.records.write(geometry_record(bowl, bench)),
         "answer": lambda: write_answer(bench.records),
     }
     for stage in STAGES[: STAGES.index(shape.until) + 1]:

@@ -11,8 +11,10 @@ from tests.report.browsing import Visit, drawn, overflow
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
 from trajsoup.report.page import render_page
-from trajsoup.report.reading import read_contents
-from trajsoup.report.sections import sections
+from trajsoup.report.sections import make_sections
+from trajsoup.report.soups import soups_data
+from trajsoup.report.study import open_study
+from trajsoup.study.records.results import RowsRecord, TrainRecord, ValidationRecord, sweep_of
 
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
@@ -46,7 +48,7 @@ def short_page(tmp_path_factory):
 
 def as_file(folder, shape):
     path = folder / "report.html"
-    path.write_text(render_page(read_contents(write_study(folder / "study", shape))), encoding="utf-8")
+    path.write_text(render_page(open_study(write_study(folder / "study", shape))), encoding="utf-8")
     return path.as_uri()
 
 
@@ -62,43 +64,44 @@ def click_mark(page, figure, *, mark=".point"):
     return hover
 
 
-def test_every_figure_is_drawn_from_a_file_without_an_error_or_a_request(seen, contents):
+def test_every_figure_is_drawn_from_a_file_without_an_error_or_a_request(seen, records):
     marks = drawn(seen)
-    assert set(marks) == {f.name for section in sections(contents) for f in section.figures}
+    assert set(marks) == {f.name for shown in make_sections(records) for f in shown.content.figures}
     assert [name for name, count in marks.items() if count == 0] == []
 
 
-def test_hover_shows_exact_values_and_a_click_on_a_soup_its_row_of_w(seen, contents):
+def test_hover_shows_exact_values_and_a_click_on_a_soup_its_row_of_w(seen, records):
     hover = click_mark(seen, "merge-size")
-    first = min((c for c in contents.surface.cells if c.n_branches == 1), key=lambda c: c.merge_size)
+    first = sweep_of(records, "scaling").cells[0]
     assert "N = 1, K = 1, M = 1" in hover
-    assert f"{first.value:.4f}" in hover
+    assert f"{first.loss:.4f}" in hover
     dialog = seen.locator("#detail")
     assert dialog.is_visible()
     shown = dialog.inner_text()
-    (ingredient,) = contents.soups[first.name].ingredients
+    ((checkpoint, _),) = soups_data(records)[first.row]["row"]
     assert "Its row of W" in shown
-    assert ingredient.checkpoint in shown
+    assert checkpoint in shown
     assert "1.00000" in shown
     seen.keyboard.press("Escape")
     assert not dialog.is_visible()
 
 
-def test_a_row_of_the_main_table_shows_the_weights_and_hashes_of_its_soup(seen, contents):
+def test_a_row_of_the_main_table_shows_the_weights_and_hashes_of_its_soup(seen, records):
     seen.locator("#table-loss tr[data-soup='trajectory-soup/extended'] button").click()
     rows = seen.locator("#detail tbody tr").all_inner_texts()
-    soup = contents.soups["trajectory-soup/extended"]
-    assert len(rows) == len(soup.ingredients)
-    for row, ingredient in zip(rows, soup.ingredients, strict=True):
-        assert ingredient.checkpoint in row
-        assert f"{ingredient.weight:.6g}"[:6] in row
-        assert ingredient.sha256[:16] in row
+    (soup,) = [row for row in records.require(RowsRecord).rows if row.name == "trajectory-soup/extended"]
+    hashes = {k.key: k.sha256 for b in records.require(TrainRecord).branches for k in b.checkpoints}
+    assert len(rows) == len(soup.weights)
+    for row, (key, weight) in zip(rows, soup.weights.items(), strict=True):
+        assert key in row
+        assert f"{weight:.6g}"[:6] in row
+        assert hashes[key][:16] in row
     seen.keyboard.press("Escape")
 
 
-def test_a_click_on_a_raw_checkpoint_names_the_soups_it_is_in(seen, contents):
+def test_a_click_on_a_raw_checkpoint_names_the_soups_it_is_in(seen, records):
     hover = click_mark(seen, "saturation")
-    key = contents.panels[0].curves[0].points[0].name
+    key = records.require(ValidationRecord).checkpoints[0].key
     assert key in hover
     assert seen.locator("#detail h2").inner_text() == key
     assert "a raw checkpoint" in seen.locator("#detail").inner_text()

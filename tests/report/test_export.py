@@ -7,19 +7,19 @@ from tests.report.browsing import NO_BROWSER
 from trajsoup.errors import OutputError
 from trajsoup.report import export
 from trajsoup.report.export import PNG_SCALE, WIDTH, export_figures, find_browser
-from trajsoup.report.sections import sections
+from trajsoup.report.sections import make_sections
 from trajsoup.report.writing import write_report
 
 
-def some_figures(contents):
-    return [f for section in sections(contents) for f in section.figures if f.name in ("surface", "training")]
+def some_figures(records):
+    return [f for shown in make_sections(records) for f in shown.content.figures if f.name in ("surface", "training")]
 
 
-def test_each_figure_becomes_an_svg_and_a_png_of_the_same_shape(contents, tmp_path):
+def test_each_figure_becomes_an_svg_and_a_png_of_the_same_shape(records, tmp_path):
     browser = find_browser()
     if browser is None:
         pytest.skip(NO_BROWSER)
-    written = export_figures(some_figures(contents), tmp_path, browser=browser)
+    written = export_figures(some_figures(records), tmp_path, browser=browser)
     assert {path.name for path in written} == {"surface.svg", "surface.png", "training.svg", "training.png"}
     for name in ("surface", "training"):
         root = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
@@ -33,15 +33,15 @@ def test_each_figure_becomes_an_svg_and_a_png_of_the_same_shape(contents, tmp_pa
     assert "EXP3" in "".join(ElementTree.parse(tmp_path / "training.svg").getroot().itertext())
 
 
-def test_a_browser_that_draws_nothing_is_named_with_the_remedy(contents, tmp_path):
+def test_a_browser_that_draws_nothing_is_named_with_the_remedy(records, tmp_path):
     with pytest.raises(OutputError, match=r"/bin/true drew no image of surface, training.*--no-images"):
-        export_figures(some_figures(contents), tmp_path, browser="/bin/true")
+        export_figures(some_figures(records), tmp_path, browser="/bin/true")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_browser_everything_else_is_written(contents, tmp_path, monkeypatch):
+def test_without_a_browser_everything_else_is_written(records, tmp_path, monkeypatch):
     monkeypatch.setenv("TRAJSOUP_BROWSER", "no-such-browser")
-    written = write_report(contents, tmp_path / "report")
+    written = write_report(records, tmp_path / "report")
     assert written.page.is_file()
     assert written.images == 0
     assert "no browser was found: install chromium" in written.notes[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trajsoup.core.signal import Signal
+from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.file.setup import load_setup
 from trajsoup.study.records.files import Records
@@ -20,7 +20,6 @@ from trajsoup.study.records.results import (
 from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.status import stages_of
 from trajsoup.study.sweeps.table import Sweep
-from trajsoup.study.tables import comparisons_table, further_comparisons, grid_over_seeds
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 SWEEPS = tuple(Sweep(name=kind, kind=kind) for kind in ("coefficients", "selections"))
@@ -109,29 +108,39 @@ def test_status_sees_that_a_seed_changed_went_or_was_added(two):
 
 def test_tables_name_the_papers_comparison_and_the_verdict(two):
     over_two(two[0])
-    records = Records(two[0])
-    coefficients, selections, tuned = further_comparisons(records)
+    _, main, coefficients, selections, tuned = seeds_tables(Records(two[0]))[:5]
     assert "tab:tiny-coefficient-selection-ablation" in coefficients.title
-    assert ["1sqrt against equal", Signal.LOSS.value] == list(coefficients.rows[0][:2])
-    assert "tail-k against top-k" in [row[0] for row in selections.rows]
+    assert coefficients.texts[0][:2] == ["1sqrt against equal", "loss, nats"]
+    assert "tail-k against top-k" in [line[0] for line in selections.texts]
     assert tuned.title.startswith("After fine-tuning")
-    assert {row[-1] for row in comparisons_table(records.require(SeedsRecord).comparisons).rows} <= {
-        "holds",
-        "within noise",
-        "the opposite holds",
-    }
+    assert {line[-1] for line in main.texts} <= {"holds", "within noise", "the opposite holds"}
 
 
-def test_the_grid_is_what_each_further_branch_gains_at_the_same_k(two):
-    every = [Records(folder) for folder in two]
-    table = grid_over_seeds(every)
-    assert table is not None
-    assert table.columns == ("K", "N=2", "N=3")
-    points = every[0].require(SweepRecord, "scaling").points
+def test_the_grid_is_what_each_further_branch_gains_at_the_same_k_in_every_seed(two):
+    second = Records(two[1], held=True)
+    sweep = second.require(SweepRecord, "scaling")
+    cells = tuple(dataclasses.replace(c, loss=c.loss + 0.01 * c.n_branches) for c in sweep.cells)
+    second.write(dataclasses.replace(sweep, cells=cells))
+    over_two(two[0])
+    records = Records(two[0])
+    points = records.require(SweepRecord, "scaling").points
 
     def mean(n, k):
         found = [p.validation_loss for p in points if p.n_branches == n and p.k == k]
         return sum(found) / len(found)
 
-    assert table.rows[0][0] == "1"
-    assert table.rows[0][2].startswith(f"{mean(3, 1) - mean(1, 1):+.4f}")
+    gains = {(g.n_branches, g.k): g.loss for g in records.require(SeedsRecord).grid}
+    assert set(gains) == {(n, k) for n in (2, 3) for k in (1, 2, 4)}
+    for (n, k), found in gains.items():
+        first = mean(n, k) - mean(1, k)
+        assert found.values == pytest.approx({"0": first, "1": first + 0.01 * (n - 1)})
+        assert found.mean == pytest.approx(first + 0.005 * (n - 1))
+    table = seeds_tables(records)[-1]
+    assert table.columns == ("K", "N=2", "N=3")
+    assert table.rows[0].cells[2].value == gains[3, 1].mean
+
+
+def test_a_seed_without_the_grid_leaves_none(two):
+    Records(two[1]).path(SweepRecord, "scaling").unlink()
+    over_two(two[0])
+    assert Records(two[0]).require(SeedsRecord).grid == ()

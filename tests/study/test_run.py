@@ -13,6 +13,9 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
+from trajsoup.report.sections.ablations import sweep_table
+from trajsoup.report.sections.branches import screen_table
+from trajsoup.report.sections.results import main_table
 from trajsoup.study.records.files import Records, writing
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -20,6 +23,7 @@ from trajsoup.study.records.results import (
     GeometryRecord,
     PlanRecord,
     RowsRecord,
+    ScreenRecord,
     Setting,
     SweepRecord,
     TrainRecord,
@@ -28,7 +32,6 @@ from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.stages import STAGES
 from trajsoup.study.status import stages_of
-from trajsoup.study.tables import main_table, screen_table, sweep_table
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +170,7 @@ def test_the_tables_name_every_row_and_their_split(ran):
     assert "Test split" in table.notes[0]
     assert "Trajectory Soup (Limited)" in table.markdown()
     assert table.csv().count("\n") == len(table.rows) + 1
-    assert "EXP3" in screen_table(ran.records).markdown()
+    assert "EXP3" in screen_table(ran.records.require(ScreenRecord)).markdown()
     for name in ran.records.every(SweepRecord):
         assert sweep_table(ran.records.require(SweepRecord, name)).rows
 

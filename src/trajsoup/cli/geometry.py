@@ -13,6 +13,7 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     import typer
 
     from trajsoup.core.pair_gain import relation_words
+    from trajsoup.report.sections.geometry import tables
     from trajsoup.study.file.setup import load_setup
     from trajsoup.study.records.files import Records, writing
     from trajsoup.study.records.results import GeometryRecord, RowsRecord
@@ -33,25 +34,10 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     if as_json:
         show_json({**dataclasses.asdict(record), "theory": dataclasses.asdict(predicted)})
         return
-    interval = "no matched tokens" if record.interval is None else "{:,} to {:,} tokens".format(*record.interval)
-    show_table(
-        f"leading component of the merged trajectories, {interval}, window {record.window}",
-        ["branch", "variance share", "net displacement", "points"],
-        [[d.branch, d.variance_share, d.net_displacement, d.points] for d in record.directions],
-    )
-    show_table(
-        "angles between branches, degrees",
-        ["branch", *record.branches],
-        [[name, *line] for name, line in zip(record.branches, record.angles, strict=True)],
-    )
-    if record.pairs:
-        show_table(
-            "what merging a pair gained on validation, nats below the mean of its ends",
-            ["first", "second", "cosine", "gain"],
-            [[p.first, p.second, p.cosine, p.gain] for p in record.pairs],
-        )
+    for table in tables(record):
+        show_table(table.title, table.columns, table.texts)
     if record.relation is not None:
         typer.echo(relation_words(record.relation))
-    for sentence in predicted.words:
+    for sentence in (*predicted.held_out_words, *predicted.words):
         typer.echo(sentence)
     show_notes(record.notes)

@@ -255,7 +255,8 @@ def _scoring(documents: Sequence[Path], study: Branches) -> Iterator[Scoring | N
     if not documents:
         yield None
         return
-    from trajsoup.cli.options import StageLines, limited_instructions
+    from trajsoup.cli.options import limited_instructions
+    from trajsoup.cli.study_output import StageLines
     from trajsoup.study.score.documents import scoring_on
 
     with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as scoring:
@@ -324,7 +325,7 @@ def _show_screen(plan: SoupPlan) -> None:
                 v.baseline_loss,
                 f"{v.loss_gap:+.2%}",
                 "as logged" if v.window_tokens is None else v.window_tokens,
-                "forced in" if v.forced else "admitted" if v.admitted else "rejected",
+                v.word,
             ]
             for v in plan.verdicts
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from trajsoup.report.contents import Branch, Contents
+    from trajsoup.report.progress import BranchState
+    from trajsoup.study.records.files import Records
 
 SECONDS = 1.0
 SIGNS = {"done": ("●", "green"), "running": ("◐", "bold yellow"), "waiting": ("○", "dim")}
@@ -24,13 +26,14 @@ def watch(folder: Path) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from trajsoup.report.reading import read_contents
+    from trajsoup.report.progress import is_running, stage_states
     from trajsoup.report.serve import fingerprint
+    from trajsoup.report.study import open_study
     from trajsoup.study.records.files import FOLDER
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.print(overview(read_contents(folder)))
+        console.print(overview(open_study(folder)))
         return
     waiting = Text(f"{folder} has no records yet: waiting for `trajsoup run`", style="dim")
     # Ctrl-C is how one stops to look: the study goes on
@@ -40,58 +43,66 @@ def watch(folder: Path) -> None:
         while running:
             if (folder / FOLDER).is_dir() and (now := fingerprint(folder)) != seen:
                 seen = now
-                contents = read_contents(folder)
-                running = contents.running
-                live.update(overview(contents), refresh=True)
+                records = open_study(folder)
+                running = is_running(stage_states(records, ()))
+                live.update(overview(records), refresh=True)
             if running:
                 time.sleep(SECONDS)
 
 
-def overview(contents: Contents) -> RenderableType:
+def overview(records: Records) -> RenderableType:
     """Stages, branches with their progress, and the answer as soon as there is one."""
     from rich.console import Group
     from rich.text import Text
 
-    from trajsoup.report.figures.style import difference_text
-    from trajsoup.report.glance import lines
+    from trajsoup.report.page import study_title
+    from trajsoup.report.progress import branch_states, is_running, stage_states
+    from trajsoup.report.sections.answer import read_answer
+    from trajsoup.report.style import difference_text
+    from trajsoup.study.records.results import ScreenRecord
 
+    branches = branch_states(records)
+    states = stage_states(records, branches)
     stages = Text()
-    for stage in contents.stages:
+    for stage in states:
         sign, style = SIGNS.get(stage.status, ("?", ""))
         stages.append(f"{sign} {stage.name}  ", style=style)
-    parts: list[RenderableType] = [Text(contents.study, style="bold"), stages]
-    if contents.branches:
-        parts += [Text(), _branches(contents.branches)]
+    parts: list[RenderableType] = [Text(study_title(records), style="bold"), stages]
+    if branches:
+        screen = records.read(ScreenRecord)
+        words = {} if screen is None else {v.branch: v.word for v in screen.verdicts}
+        parts += [Text(), _branches(branches, words)]
     parts.append(Text())
-    found = lines(contents)
-    for line in found:
-        one = line.difference
+    answer = read_answer(records)
+    if answer is None:
+        missing = "no answer yet" if is_running(states) else "this study has no soup to compare"
+        return Group(*parts, Text(missing, style="dim"))
+    for line in answer.lines:
+        one = line.compared
         said = Text(f"{line.verdict:<12}", style=VERDICTS.get(line.verdict, "bold yellow"))
-        said.append(f"{difference_text(one.value, one.rank_by):<15}", style="bold")
-        said.append(one.question or f"{one.label} minus {one.reference}", style="not bold default")
+        said.append(f"{difference_text(one.difference, one.signal):<15}", style="bold")
+        said.append(one.question, style="not bold default")
         parts.append(said)
-    if contents.answer is not None and contents.answer.folder is not None:
-        parts.append(Text(f"the model to take: {contents.folder}/{contents.answer.folder}"))
-    if not found:
-        parts.append(Text("no answer yet" if contents.running else "this study has no soup to compare", style="dim"))
+    if answer.shipped is not None:
+        parts.append(Text(f"the model to take: {records.study.resolve().name}/{answer.record.soup_folder}"))
     return Group(*parts)
 
 
-def _branches(branches: tuple[Branch, ...]) -> Table:
+def _branches(branches: tuple[BranchState, ...], verdicts: Mapping[str, str]) -> Table:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    from trajsoup.report.figures.style import tokens_text
+    from trajsoup.report.style import tokens_text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in range(6):
         table.add_column(justify="right" if column in (2, 3) else "left", no_wrap=column < 5, overflow="ellipsis")
     for branch in branches:
         loss = f"loss {branch.losses[-1][1]:.4f}" if branch.losses else ""
-        verdict = {None: "", True: "admitted", False: "rejected"}[branch.admitted]
+        verdict = verdicts.get(branch.name)
         said = ", ".join(part for part in (branch.status, verdict, _left(branch), branch.message) if part)
-        style = "red" if branch.status in ("failed", "diverged") or branch.admitted is False else ""
+        style = "red" if branch.broken or verdict == "rejected" else ""
         table.add_row(
             Text(branch.name),
             ProgressBar(total=1.0, completed=branch.share, width=24),
@@ -103,7 +114,7 @@ def _branches(branches: tuple[Branch, ...]) -> Table:
     return table
 
 
-def _left(branch: Branch) -> str:
+def _left(branch: BranchState) -> str:
     """How long a running branch still takes at its speed."""
     if not branch.tokens_per_second or branch.horizon is None:
         return ""

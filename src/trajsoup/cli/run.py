@@ -90,7 +90,7 @@ def run_and_show(
 def _write_report(folder: Path) -> Path | None:
     """The page of the study; None where the libraries for it are not installed."""
     from trajsoup.errors import TrajsoupError
-    from trajsoup.report.reading import read_contents
+    from trajsoup.report.study import open_study
     from trajsoup.report.writing import NEEDED, require_libraries, write_report
 
     try:
@@ -98,4 +98,4 @@ def _write_report(folder: Path) -> Path | None:
     except TrajsoupError as error:
         typer.echo(f"no report: {error}", err=True)
         return None
-    return write_report(read_contents(folder), folder / "report", images=False).page
+    return write_report(open_study(folder), folder / "report", images=False).page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +37,7 @@ def status(
         return
     rows = [["-" if s.seed is None else str(s.seed), s.stage, s.state, s.detail] for s in found]
     show_table(f"{study}", ["seed", "stage", "state", "detail"], rows)
-    if (folder / FOLDER).is_dir() and importlib.util.find_spec("scipy") is not None:
+    if (folder / FOLDER).is_dir():
         _overview(folder)
 
 
@@ -46,7 +45,7 @@ def _overview(folder: Path) -> None:
     from rich.console import Console
 
     from trajsoup.cli.overview import overview
-    from trajsoup.report.reading import read_contents
+    from trajsoup.report.study import open_study
 
     width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False, markup=False, emoji=False).print(overview(read_contents(folder)))
+    Console(width=width, highlight=False, markup=False, emoji=False).print(overview(open_study(folder)))

@@ -12,8 +12,8 @@ from trajsoup.cli.console import show_table
 from trajsoup.cli.options import Form
 
 if TYPE_CHECKING:
+    from trajsoup.report.table import Table
     from trajsoup.study.records.files import Records
-    from trajsoup.study.tables import Table
 
 PLAIN_SECONDS = 10
 
@@ -25,7 +25,7 @@ def show(table: Table, form: Form) -> None:
     elif form is Form.CSV:
         typer.echo(table.csv(), nl=False)
     else:
-        show_table(table.title, table.columns, table.rows)
+        show_table(table.title, table.columns, table.texts)
         for note in table.notes:
             typer.echo(note)
         typer.echo("")
@@ -33,35 +33,27 @@ def show(table: Table, form: Form) -> None:
 
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
-    from trajsoup.study.records.results import SeedsRecord, SweepRecord
+    from trajsoup.report.sections.ablations import sweep_table
+    from trajsoup.report.sections.branches import screen_table
+    from trajsoup.report.sections.compute import frontier_table
+    from trajsoup.report.sections.results import fine_tuning_tables, main_table
+    from trajsoup.report.sections.scaling import cells_table, fits_table, held_out_table
+    from trajsoup.report.sections.seeds import seeds_tables
+    from trajsoup.study.records.results import ScreenRecord, SweepRecord, sweep_of
     from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
-    from trajsoup.study.tables import (
-        comparisons_table,
-        fine_tuning_table,
-        frontier_table,
-        further_comparisons,
-        main_table,
-        screen_table,
-        seeds_table,
-        sweep_table,
-        theory_table,
-    )
 
-    tables = [screen_table(records), main_table(records)]
+    tables: list[Table] = [screen_table(records.require(ScreenRecord)), main_table(records)]
     if sweeps:
-        every = [records.require(SweepRecord, name) for name in records.every(SweepRecord)]
-        tables += [sweep_table(sweep) for sweep in every]
-        points = next((sweep for sweep in every if sweep.kind == "frontier"), None)
-        if points is not None and (frontier := records.read(FrontierRecord)) is not None:
+        tables += [sweep_table(sweep) for sweep in records.every(SweepRecord).values()]
+        points, frontier = sweep_of(records, "frontier"), records.read(FrontierRecord)
+        if points is not None and frontier is not None:
             tables.append(frontier_table(frontier, points))
-    if (theory := records.read(TheoryRecord)) is not None and theory.cells:
-        tables.append(theory_table(theory))
-    if (tuned := fine_tuning_table(records)) is not None:
-        tables.append(tuned)
-    if (seeds := records.read(SeedsRecord)) is not None:
-        tables += [seeds_table(seeds), comparisons_table(seeds.comparisons), *further_comparisons(records)]
+    if (theory := records.read(TheoryRecord)) is not None:
+        tables += [cells_table(theory), fits_table(theory), held_out_table(theory)]
+    tables += [*fine_tuning_tables(records), *seeds_tables(records)]
     for table in tables:
-        show(table, form)
+        if table.rows:
+            show(table, form)
 
 
 class StageLines:

@@ -37,12 +37,12 @@ def sweep(
 ) -> None:
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
+    from trajsoup.report.sections.ablations import sweep_table
     from trajsoup.study.file.setup import load_setup
     from trajsoup.study.file.sweeps import parse_sweeps
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.results import SweepRecord
     from trajsoup.study.run import run_sweeps
-    from trajsoup.study.tables import sweep_table
 
     setup = load_setup(study_file(study))
     declared = {s.name: s for s in setup.sweeps}

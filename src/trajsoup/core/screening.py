@@ -30,6 +30,8 @@ class Verdict:
     tokens: int  # where the two losses were compared
     loss: float
     baseline_loss: float
+    loss_gap: float  # J, signed and relative
+    suspiciously_low: bool  # below the baseline by more than the tolerance: admitted, but look for overfitting
     tolerance: float = TOLERANCE
     window_tokens: int | None = None  # what the losses were smoothed over; None: as they were recorded
     forced: bool = False  # admitted by the user although the screen rejects it
@@ -37,14 +39,9 @@ class Verdict:
     unit: Unit = Unit.TOKENS  # of `tokens` and `gaps`
 
     @property
-    def loss_gap(self) -> float:
-        """J, signed and relative."""
-        return self.loss / self.baseline_loss - 1
-
-    @property
-    def suspiciously_low(self) -> bool:
-        """Whether the training loss is below the baseline's by more than the tolerance: look for overfitting."""
-        return self.loss_gap < -self.tolerance
+    def word(self) -> str:
+        """What becomes of the branch."""
+        return "forced in" if self.forced else "admitted" if self.admitted else "rejected"
 
 
 def screen(
@@ -122,13 +119,16 @@ def _verdict(
             f"the baseline {baseline!r} has training loss {expected} at {tokens:,} {unit}, and no relative gap to that "
             "exists: choose another --baseline, or pass --no-screen"
         )
-    passes = loss / expected - 1 <= tolerance
+    gap = loss / expected - 1
+    passes = gap <= tolerance
     return Verdict(
         branch=branch,
         admitted=passes or force,
         tokens=tokens,
         loss=loss,
         baseline_loss=expected,
+        loss_gap=gap,
+        suspiciously_low=gap < -tolerance,
         tolerance=tolerance,
         window_tokens=windows[tokens],
         forced=force and not passes,

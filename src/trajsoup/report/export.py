@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from trajsoup.errors import OutputError
 from trajsoup.report.page import FILE_POLICY, asset, plotly_script, script_json
-from trajsoup.report.sections import Drawn
+from trajsoup.report.section import Drawn
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SWITCHES = (

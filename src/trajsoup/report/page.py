@@ -1,7 +1,7 @@
 """The page: one renderer for the file on disk and for the live page.
 
-    Contents -> sections -> parts (HTML of the body, figures, soups) -> one HTML file
-                                  \\-> the same parts as JSON, for a page that is already open
+    records -> answer, sections -> parts (HTML of the body, figures, soups) -> one HTML file
+                                         \\-> the same parts as JSON, for a page that is already open
 
 The file holds everything, plotly.js included, and asks the network for nothing: its content security policy forbids
 it. The live page is the same template, with plotly.js beside it so that text is painted first.
@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from trajsoup import __version__
-from trajsoup.core.signal import Signal
-from trajsoup.report import contents as c
-from trajsoup.report.figures.style import difference_text, score_text, tokens_text
-from trajsoup.report.glance import lines
-from trajsoup.report.sections import Section, sections
+from trajsoup.report.progress import branch_states, is_running, stage_states
+from trajsoup.report.section import Shown
+from trajsoup.report.sections import make_sections
+from trajsoup.report.sections.answer import read_answer
+from trajsoup.report.soups import checkpoints_data, soups_data
+from trajsoup.report.style import difference_text, interval_text, size_text, tokens_text
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import Evidence, PlanRecord
 
 ASSETS = "assets"
 FILE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -42,40 +46,49 @@ class Parts:
         return script_json({"body": self.body, **self.data})
 
 
-def page_parts(contents: c.Contents, *, made: tuple[Section, ...] | None = None) -> Parts:
+def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Parts:
     """Render the body and collect what the script draws and shows."""
-    made = sections(contents) if made is None else made
+    made = make_sections(records) if made is None else made
+    plan, branches = records.read(PlanRecord), branch_states(records)
+    stages = stage_states(records, branches)
     body = (
         _environment()
         .get_template("body.html.j2")
         .render(
-            contents=contents,
+            title=study_title(records),
+            folder=records.study.resolve().name,
+            answer=read_answer(records),
+            stages=stages,
+            running=is_running(stages),
+            branches=branches,
+            notes=() if plan is None else plan.notes,
             sections=made,
-            glance=lines(contents),
-            level=next((d.level for d in contents.differences if d.level is not None), None),
-            Evidence=c.Evidence,
         )
     )
     return Parts(
         body=body,
         data={
-            "figures": {f.name: f.spec() for section in made for f in section.figures},
-            "soups": {name: _soup(soup) for name, soup in contents.soups.items()},
-            "checkpoints": {
-                key: [k.branch, k.tokens, k.loss, k.accuracy, k.sha256] for key, k in contents.checkpoints.items()
-            },
+            "figures": {f.name: f.spec() for shown in made for f in shown.content.figures},
+            "soups": soups_data(records),
+            "checkpoints": checkpoints_data(records),
         },
     )
 
 
-def render_page(contents: c.Contents, *, parts: Parts | None = None, live: str | None = None) -> str:
+def study_title(records: Records) -> str:
+    """What the study is called: by its plan, or its folder."""
+    plan = records.read(PlanRecord)
+    return plan.title if plan is not None and plan.title else records.study.resolve().name
+
+
+def render_page(records: Records, *, parts: Parts | None = None, live: str | None = None) -> str:
     """One HTML document: a file that stands alone, or, where `live` names the version shown, the page of a server."""
-    parts = page_parts(contents) if parts is None else parts
+    parts = page_parts(records) if parts is None else parts
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            title=contents.study,
+            title=study_title(records),
             body=parts.body,
             data=script_json(parts.data),
             css=asset("page.css"),
@@ -105,32 +118,14 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"score": score_text, "difference": difference_text, "tokens": tokens_text, "gain": _gain}
-    environment.globals |= {"LOSS": Signal.LOSS}
+    environment.filters |= {"difference": difference_text, "size": size_text, "tokens": tokens_text}
+    environment.globals |= {"interval": interval_text, "Evidence": Evidence}
     return environment
 
 
 def asset(name: str) -> str:
     """A file that ships with the package."""
     return (resources.files("trajsoup.report") / ASSETS / name).read_text(encoding="utf-8")
-
-
-def _soup(soup: c.Soup) -> dict[str, Any]:
-    return {
-        "label": soup.label,
-        "strategy": soup.strategy,
-        "k": soup.k,
-        "members": soup.members,
-        "size": soup.merge_size,
-        "horizon": soup.horizon,
-        "scores": soup.scores,
-        "row": [[i.checkpoint, i.weight] for i in soup.ingredients],
-    }
-
-
-def _gain(difference: c.Difference) -> str:
-    """A difference without its sign, for a sentence that says which side it is on."""
-    return difference_text(abs(difference.value), difference.rank_by).removeprefix("+")
 
 
 def script_json(data: Any) -> str:

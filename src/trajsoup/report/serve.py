@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import StudyError
 from trajsoup.report.page import LIVE_POLICY, Parts, page_parts, plotly_script, render_page
-from trajsoup.report.reading import read_contents
+from trajsoup.report.study import open_study
 from trajsoup.study.records.files import FOLDER
 from trajsoup.study.train.outcomes import METRICS, OUTCOME
 
@@ -75,9 +75,9 @@ class LivePage:
         with self._lock:
             version = fingerprint(self.study)
             if version != self._version or self._parts is None:
-                contents = read_contents(self.study)
-                self._parts = page_parts(contents)
-                self._page = render_page(contents, parts=self._parts, live=version)
+                records = open_study(self.study)
+                self._parts = page_parts(records)
+                self._page = render_page(records, parts=self._parts, live=version)
                 self._version = version
             return self._version, self._page if whole else self._parts.json()
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trajsoup.errors import ReportError
-from trajsoup.report.contents import Contents
 from trajsoup.report.export import HOW_TO_GET_ONE, export_figures, find_browser
 from trajsoup.report.page import page_parts, render_page
-from trajsoup.report.sections import sections
-from trajsoup.report.tables import csv_text, markdown
+from trajsoup.report.sections import make_sections
 from trajsoup.store.publish import write_atomic
+from trajsoup.study.records.files import Records
 
-NEEDED = ("plotly", "jinja2", "scipy")
+NEEDED = ("plotly", "jinja2")
 SERVING = ("starlette", "uvicorn")
 
 
@@ -43,17 +42,17 @@ def require_libraries(names: Sequence[str]) -> None:
         )
 
 
-def write_report(contents: Contents, folder: Path, *, images: bool = True) -> Written:
+def write_report(records: Records, folder: Path, *, images: bool = True) -> Written:
     """Write everything; without a browser everything but the images, and say so."""
-    made = sections(contents)
-    text = render_page(contents, parts=page_parts(contents, made=made))
+    made = make_sections(records)
+    text = render_page(records, parts=page_parts(records, made=made))
     page = folder / "report.html"
     write_atomic(page, text)
-    tables = [table for section in made for table in section.every_table]
+    tables = [table for shown in made for table in shown.content.every_table]
     for table in tables:
-        write_atomic(folder / "tables" / f"{table.name}.csv", csv_text(table))
-    write_atomic(folder / "tables.md", "\n".join(markdown(table) for table in tables))
-    figures = [figure for section in made for figure in section.figures]
+        write_atomic(folder / "tables" / f"{table.name}.csv", table.csv())
+    write_atomic(folder / "tables.md", "\n".join(table.markdown() for table in tables))
+    figures = [figure for shown in made for figure in shown.content.figures]
     written: tuple[Path, ...] = ()
     notes: list[str] = []
     if images:

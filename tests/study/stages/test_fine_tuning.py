@@ -12,6 +12,7 @@ from trajsoup.core.splits import Split
 from trajsoup.lm import live
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import train_tokenizer
+from trajsoup.report.sections.results import fine_tuning_tables
 from trajsoup.study.file.setup import load_setup
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -24,7 +25,6 @@ from trajsoup.study.records.results import (
     TrainRecord,
 )
 from trajsoup.study.stages.fine_tuning import fine_tuning_stage
-from trajsoup.study.tables import fine_tuning_table
 from trajsoup.study.workbench import Workbench
 
 VOCAB = 400
@@ -124,6 +124,10 @@ def test_what_is_scored_is_never_tuned_again(bench, monkeypatch):
 
 
 def test_the_table_shows_scenarios_seeds_and_the_answer_loss(bench):
-    table = fine_tuning_table(bench.records)
-    assert table.columns[-4:] == ("average", "deviation over seeds", "before SFT", "answer loss")
+    table, compared = fine_tuning_tables(bench.records)
+    assert table.columns[-4:] == ("deviation over seeds", "before SFT", "answer loss", "answer loss before")
+    for row in bench.records.require(FineTuningRecord).rows:
+        (line,) = [line for line in table.rows if line.soup == row.row]
+        assert [cell.value for cell in line.cells[-2:]] == [row.loss.value, row.loss_before]
+    assert all(row.cells[6].text for row in compared.rows)
     assert any("prompts have no loss" in note for note in table.notes)

@@ -62,7 +62,7 @@ def test_on_a_quadratic_held_out_soups_are_predicted_exactly_and_the_words_say_s
     assert larger.soups == (4 + 1) * len(KS)
     assert larger.share_of_gain == pytest.approx(0, abs=1e-9)
     assert larger.gain > 0.01
-    assert any("the quadratic model holds well" in sentence for sentence in record.words)
+    assert any("the quadratic model holds well" in sentence for sentence in record.held_out_words)
 
 
 def test_on_a_quadratic_cells_and_soups_of_many_branches_are_predicted_exactly_from_one_and_two():

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from trajsoup.core.screening import Verdict
 from trajsoup.core.signal import Signal
+from trajsoup.report.cells import difference
 from trajsoup.study.records.results import (
     ChosenOn,
     ComparisonRecord,
@@ -12,12 +14,10 @@ from trajsoup.study.records.results import (
     RowRecord,
     ScoredCheckpoint,
     ScreenRecord,
-    ScreenVerdict,
     Split,
     ValidationRecord,
 )
 from trajsoup.study.stages.words import against, sentences
-from trajsoup.study.tables import difference
 
 BETTER = ComparisonRecord(
     name="soup-limited",
@@ -104,14 +104,14 @@ def test_every_difference_has_its_interval_and_probability_and_noise_is_called_n
     assert against(BETTER).startswith("beats the best single-trajectory merge (-0.0200 nats, 95 % interval -0.0300 to")
     assert "better with probability 0.999" in against(BETTER)
     assert "cannot be told from" in against(NOISE)
-    assert difference(BETTER) == "-0.0200 [-0.0300, -0.0100] p=0.999"
-    assert difference(NOISE) == "-0.0200 [-0.0500, +0.0100] p=0.810 ~"
+    assert difference(BETTER).text == "−0.0200 [−0.0300, −0.0100] p=0.999"
+    assert difference(NOISE).text == "−0.0200 [−0.0500, +0.0100] p=0.810 ~"
     points = replace(BETTER, signal=Signal.ACCURACY, difference=0.02, low=0.01, high=0.03)
-    assert difference(points) == "+2.0 [+1.0, +3.0] p=0.999"
+    assert difference(points).text == "+2.00 [+1.00, +3.00] p=0.999"
 
 
 def test_a_branch_that_was_forced_in_did_not_pass_the_screen():
-    verdict = ScreenVerdict(
+    verdict = Verdict(
         branch="A",
         admitted=True,
         tokens=1,

@@ -12,15 +12,39 @@ relative to the study's folder. docs/records.md shows each record; record_files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from math import inf
 from typing import ClassVar
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.completion import GeometryFields, ScalingFields
 from trajsoup.core.pair_gain import Relation
+from trajsoup.core.quantity import format_tokens
+from trajsoup.core.screening import Verdict
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.study.records.files import Records
+
+
+class Evidence(StrEnum):
+    """How sure a difference is."""
+
+    STRONG = "strong"  # the interval excludes no difference
+    WITHIN_NOISE = "within noise"
+    AGAINST = "against"  # the interval excludes no difference, on the other side
+
+    @property
+    def holds(self) -> str:
+        """What becomes of the claim that the model is better."""
+        return {"strong": "holds", "against": "the opposite holds"}.get(self.value, self.value)
+
+    @classmethod
+    def of(cls, signal: Signal, value: float | None, low: float | None, high: float | None) -> Evidence:
+        """What an interval of a difference says."""
+        if value is None or low is None or high is None or low <= 0 <= high:
+            return cls.WITHIN_NOISE
+        return cls.STRONG if signal.improves(value) else cls.AGAINST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,21 +148,9 @@ class ValidationRecord:
     fork_point_loss: float | None
     fork_point_accuracy: float | None
     checkpoints: tuple[ScoredCheckpoint, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenVerdict:
-    """What the screen says of one branch at the horizon."""
-
-    branch: str
-    admitted: bool
-    tokens: int
-    loss: float
-    baseline_loss: float
-    loss_gap: float  # J
-    suspiciously_low: bool  # below the baseline by more than the tolerance: admitted, but look for overfitting
-    gaps: tuple[tuple[int, float], ...]  # (tokens, J)
-    forced: bool = False  # admitted by the study file although the screen rejects it
+    saturation: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )  # branch -> share of its improvement in loss that its first half brought; none where it did not improve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +163,7 @@ class ScreenRecord:
     baseline: str
     tolerance: float
     measured_on: str  # probe of training documents, or logged training loss
-    verdicts: tuple[ScreenVerdict, ...]
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +195,14 @@ class RowRecord:
     chosen_on: ChosenOn
     validation_loss: float | None = None
     validation_accuracy: float | None = None
-    alone: bool = False  # one branch by itself, beside the strategies of the main table
+    alone: bool = False  # the merge of one prescribed branch: no strategy, so no part of the main table
+
+    @property
+    def made_of(self) -> str:
+        """Branches, K and horizon."""
+        k = "" if self.k is None else f", K={self.k}"
+        horizon = "" if self.horizon is None else f", {format_tokens(self.horizon)} tokens each"
+        return f"{'+'.join(self.branches)}{k}{horizon}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +264,31 @@ class ComparisonRecord:
     matched: str  # what both sides share: the budget in tokens, or the horizon
     label: str = ""  # both sides, as people call them
 
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval excludes no difference, and on which side."""
+        return (
+            Evidence.WITHIN_NOISE
+            if self.within_noise
+            else Evidence.of(self.signal, self.difference, self.low, self.high)
+        )
+
+    def seen_from(self, row: str) -> ComparisonRecord:
+        """The same comparison with `row` as the model: where it is the reference, signs and sides change."""
+        if row == self.model:
+            return self
+        assert row == self.reference, f"{row!r} is no side of {self.name!r}"
+        p = self.probability_of_improvement
+        return replace(
+            self,
+            model=self.reference,
+            reference=self.model,
+            difference=None if self.difference is None else -self.difference,
+            low=None if self.high is None else -self.high,
+            high=None if self.low is None else -self.low,
+            probability_of_improvement=None if p is None else 1 - p,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnTies:
@@ -290,8 +334,36 @@ class SweepPoint:
     validation_accuracy: float | None
     test_loss: Estimate | None  # None: not reported, it only served to choose or to fill the grid
     test_accuracy: Estimate | None
+    alone: bool = False  # the merge of one prescribed branch
     validation_categories: Mapping[str, float] = field(default_factory=dict[str, float])
     test_categories: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def score(self, signal: Signal, split: Split, category: str | None = None) -> float | None:
+        """One score, overall or of a category of tasks; None where it was not measured."""
+        if category is not None:
+            return (self.test_categories if split is Split.TEST else self.validation_categories).get(category)
+        if split is Split.TEST:
+            estimate = self.test_loss if signal is Signal.LOSS else self.test_accuracy
+            return None if estimate is None else estimate.value
+        return self.validation_loss if signal is Signal.LOSS else self.validation_accuracy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """One (N, K) of a grid on validation: the mean over its subsets of branches."""
+
+    n_branches: int
+    k: int
+    loss: float
+    subsets: int
+    row: str  # the best of them
+    best: bool  # of the whole grid
+    best_of_n: bool  # of the cells with as many branches
+
+    @property
+    def merge_size(self) -> int:
+        """M = N K."""
+        return self.n_branches * self.k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +381,36 @@ class SweepRecord:
     points: tuple[SweepPoint, ...]
     comparisons: tuple[ComparisonRecord, ...] = ()
     notes: tuple[str, ...] = ()
+    cells: tuple[GridCell, ...] = ()  # of a grid over (N, K)
+
+    @property
+    def default(self) -> str | None:
+        """The row that every comparison has on one side, which a table or figure marks; None where there is none."""
+        sides = [{c.model, c.reference} for c in self.comparisons]
+        shared = set.intersection(*sides) if sides else set[str]()
+        return next((p.row for p in self.points if p.row in shared), None)
+
+    def from_default(self, row: str, signal: Signal) -> ComparisonRecord | None:
+        """The row minus the default, where the two were compared."""
+        for c in self.comparisons:
+            if c.signal is signal and {c.model, c.reference} == {row, self.default} and row != self.default:
+                return c.seen_from(row)
+        return None
+
+
+def sweep_of(records: Records, kind: str) -> SweepRecord | None:
+    """The sweep of that kind, whatever its name."""
+    return next((sweep for sweep in records.every(SweepRecord).values() if sweep.kind == kind), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandPoint:
+    """A point of a fitted line, with the bounds of its band where there is one."""
+
+    x: float
+    y: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +479,7 @@ class GeometryRecord:
     compute: ScalingFields | None = None  # what stands behind the compute axis; None: FLOPs are not known
     pairs: tuple[MeasuredPair, ...] = ()
     relation: Relation | None = None  # of gain and cosine; None: fewer than two branches
+    relation_line: tuple[BandPoint, ...] = ()  # gain over cosine, to draw; empty: no line can be fitted
     paths: tuple[MeasuredPath, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be computed, and why
 
@@ -407,6 +510,7 @@ class FineTuningRecord:
     settings: Mapping[str, str]  # optimizer, learning rate, schedule, tokens, items, seeds
     rows: tuple[FineTuned, ...]
     comparisons: tuple[ComparisonRecord, ...]
+    ties: tuple[ColumnTies, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,6 +556,25 @@ class SeedSpread:
     high: float | None
     label: str  # as the table prints it
 
+    @property
+    def evidence(self) -> Evidence:
+        """Whether the interval of the mean excludes no difference."""
+        return Evidence.of(self.signal, self.mean, self.low, self.high)
+
+    @property
+    def better(self) -> int:
+        """In how many seeds the model is better."""
+        return sum(self.signal.improves(value) for value in self.values.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridGain:
+    """What N branches change in the loss of one at the same K, over seeds: means over all subsets, on validation."""
+
+    n_branches: int
+    k: int
+    loss: SeedSpread
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedsRecord:
@@ -468,3 +591,4 @@ class SeedsRecord:
     further: Mapping[str, tuple[SeedSpread, ...]] = field(
         default_factory=dict[str, tuple[SeedSpread, ...]]
     )  # of sweeps and fine-tuning, by the record's name
+    grid: tuple[GridGain, ...] = ()  # of the (N, K) sweep, where every seed has one

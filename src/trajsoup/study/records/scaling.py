@@ -14,7 +14,7 @@ from trajsoup.core.held_out import PredictedSoup
 from trajsoup.core.prediction import Agreement
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
-from trajsoup.study.records.results import Estimate
+from trajsoup.study.records.results import BandPoint, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,12 @@ class FittedLaw:
     refits: int  # resamples on which a law could be fitted
     missing: str | None
     warning: str | None
+    curve: tuple[BandPoint, ...] = ()  # to draw: score over compute, past the last point
+
+    @property
+    def measured_until(self) -> float:
+        """The largest compute that entered the fit: beyond it a curve is extrapolated."""
+        return max(compute for compute, _ in self.points)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,14 @@ class FrontierRecord:
     points: tuple[FrontierPoint, ...]
     laws: tuple[FittedLaw, ...]  # of the series Raw and Trajectory Soup, on test, for each signal
     annotations: tuple[Superiority, ...]
+
+    def compute(self, point: FrontierPoint) -> float:
+        """Its place on the axis: FLOPs, or tokens where those are not known."""
+        return point.budget_tokens * (self.flops_per_token or 1.0)
+
+    def largest(self) -> Mapping[str, FrontierPoint]:
+        """The last point of each series."""
+        return {p.series: p for p in sorted(self.points, key=lambda p: p.budget_tokens)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +164,8 @@ class TheoryRecord:
     worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
     budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
     held_out: tuple[HeldOutRecord, ...]
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # what follows, and what could not be told
+    held_out_words: tuple[str, ...] = ()  # on each of `held_out`
 
     @property
     def variances(self) -> CountEstimate | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trajsoup.core.completion import ScalingFields
 from trajsoup.core.signal import Signal
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import SweepRecord
+from trajsoup.study.records.results import sweep_of
 from trajsoup.study.records.scaling import FrontierRecord
 
 
@@ -14,8 +14,8 @@ def compute_fields(records: Records) -> ScalingFields | None:
     frontier: FrontierRecord | None = records.read(FrontierRecord)
     if frontier is None:
         return None
-    sweeps = records.every(SweepRecord).values()
-    points = [p for sweep in sweeps if sweep.kind == "frontier" for p in sweep.points if p.k is not None]
+    sweep = sweep_of(records, "frontier")
+    points = [] if sweep is None else [p for p in sweep.points if p.k is not None]
     order = sorted(points, key=lambda p: (p.budget_tokens, p.n_branches))
     return ScalingFields(
         soups=tuple((p.n_branches, p.horizon) for p in order if p.horizon is not None),

@@ -24,6 +24,7 @@ from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ComparisonRecord, FineTuned, FineTuningRecord, RowsRecord
 from trajsoup.study.stages.comparisons import EXTENDED, LIMITED, QUESTIONS
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate, row_of
+from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import SCORES, Workbench
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         inputs=inputs,
         settings=settings,
         rows=tuple(_tuned(row.name, scores, together[row.name], plan.seeds, resamples) for row in wanted),
+        ties=column_ties(together, resamples=resamples),
         comparisons=_compared(together, {row.name: row.label for row in rows.rows}, resamples),
     )
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
-from trajsoup.core.scaling import ScalingFit, bootstrap_band, fit_power_law
+from trajsoup.core.scaling import Band, ScalingFit, bootstrap_band, fit_power_law
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScalingError
 from trajsoup.study.file.setup import Setup
 from trajsoup.study.records.files import name_of
-from trajsoup.study.records.results import Estimate, PlanRecord, SweepPoint, SweepRecord
+from trajsoup.study.records.results import BandPoint, Estimate, PlanRecord, SweepPoint, SweepRecord
 from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority
 from trajsoup.study.sweeps.frontier import RAW_SERIES
 from trajsoup.study.sweeps.points import SOUP
@@ -25,6 +27,7 @@ from trajsoup.study.workbench import Workbench
 
 SOUP_SERIES = SOUP.label
 LEVEL, RESAMPLES = 0.95, 1000
+DRAWN, BEYOND = 60, 1.6  # points of a curve, and how far past the largest compute it goes
 OF: dict[Signal, Callable[[SweepPoint], Estimate | None]] = {
     Signal.LOSS: lambda p: p.test_loss,
     Signal.ACCURACY: lambda p: p.test_accuracy,
@@ -67,7 +70,8 @@ def _frontier(bench: Workbench, sweep: SweepRecord, inputs: dict[str, str]) -> F
             series: _fit([(p.budget_tokens * per_token, of(p)) for p in sweep.points if p.series == series], signal)
             for series in (RAW_SERIES, SOUP_SERIES)
         }
-        laws += [_law(fit, series, signal) for series, fit in fits.items() if fit is not None]
+        until = BEYOND * per_token * max((p.budget_tokens for p in sweep.points), default=0)
+        laws += [fitted_law(fit, series, signal, until=until) for series, fit in fits.items() if fit is not None]
         annotations += _annotations(fits[RAW_SERIES], fits[SOUP_SERIES], sweep, signal, per_token)
     return FrontierRecord(
         inputs=inputs,
@@ -130,11 +134,13 @@ def _fit(points: Sequence[tuple[float, Estimate | None]], signal: Signal) -> Sca
     return fit_power_law(known, rank_by=signal) if known else None
 
 
-def _law(fit: ScalingFit, series: str, signal: Signal) -> FittedLaw:
+def fitted_law(fit: ScalingFit, series: str, signal: Signal, *, until: float) -> FittedLaw:
+    """The law with its intervals, and as a curve from the first point to the compute `until`."""
     band = None
+    drawn: list[float] = np.geomspace(min(fit.computes), max(until, fit.fitted_until), DRAWN).tolist()
     if fit.law is not None:
         try:
-            band = bootstrap_band(fit, computes=[fit.fitted_until], resamples=RESAMPLES, level=LEVEL)
+            band = bootstrap_band(fit, computes=drawn, resamples=RESAMPLES, level=LEVEL)
         except ScalingError:
             band = None  # too noisy: the law stands without intervals, and `refits` says 0
     return FittedLaw(
@@ -153,6 +159,18 @@ def _law(fit: ScalingFit, series: str, signal: Signal) -> FittedLaw:
         refits=0 if band is None else band.refits,
         missing=fit.missing,
         warning=fit.warning,
+        curve=_curve(fit, drawn, band),
+    )
+
+
+def _curve(fit: ScalingFit, computes: Sequence[float], band: Band | None) -> tuple[BandPoint, ...]:
+    if fit.law is None:
+        return ()
+    scores = fit.law.scores(computes).tolist()
+    none = [None] * len(scores)
+    low, high = (none, none) if band is None else (band.low.tolist(), band.high.tolist())
+    return tuple(
+        BandPoint(x=x, y=y, low=least, high=most) for x, y, least, most in zip(computes, scores, low, high, strict=True)
     )
 
 

@@ -29,7 +29,7 @@ from trajsoup.study.records.results import (
 from trajsoup.study.records.scaling import FrontierRecord
 from trajsoup.study.score.scorer import FORK_POINT, single
 from trajsoup.study.stages.compute_axis import compute_fields
-from trajsoup.study.stages.pair_gains import interpolation_sweep, measured_gains, measured_paths
+from trajsoup.study.stages.pair_gains import interpolation_sweep, measured_gains, measured_paths, relation_line
 from trajsoup.study.workbench import Workbench
 
 
@@ -94,6 +94,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
         compute=compute_fields(bench.records),
         pairs=gains,
         relation=relation,
+        relation_line=relation_line(relation, gains),
         paths=paths,
         notes=(*notes, *still),
     )
@@ -109,8 +110,9 @@ def _plane(
         shown.append((single(centre), "fork point", None, 0))
     for pool in pools:
         shown += [(single(c.key), "checkpoint", c.branch, c.tokens) for c in pool.candidates]
-        anchors = merged.get(pool.branch, [])
-        shown += [(row, "anchor", pool.branch, int(row.name.rpartition("@")[2])) for row in anchors]
+        tokens = {c.key: c.tokens for c in pool.candidates}
+        anchors = merged.get(pool.branch, [])  # of the last checkpoints by some tokens: the latest one's
+        shown += [(row, "anchor", pool.branch, max(tokens[key] for key in row.weights)) for row in anchors]
     shown += [
         (Row(name=row.name, weights=row.weights), "soup", None, row.horizon)
         for row in rows.rows

@@ -18,11 +18,12 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.records.results import MeasuredPair, MeasuredPath
+from trajsoup.study.records.results import BandPoint, MeasuredPair, MeasuredPath
 from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
 Cosines = Mapping[str, Mapping[str, float]]
+LINE_POINTS = 21  # of the drawn line and its band
 
 
 def measured_gains(
@@ -58,6 +59,18 @@ def measured_gains(
         )
         for g in gains
     ), relate(gains)
+
+
+def relation_line(relation: Relation | None, pairs: Sequence[MeasuredPair]) -> tuple[BandPoint, ...]:
+    """The fitted line of gain over cosine with its band, from the lowest cosine to the highest; empty without a line."""
+    if relation is None or relation.slope is None:
+        return ()
+    low, high = min(p.cosine for p in pairs), max(p.cosine for p in pairs)
+    cosines = [low + (high - low) * i / (LINE_POINTS - 1) for i in range(LINE_POINTS)]
+    return tuple(
+        BandPoint(x=x, y=mean, low=least, high=most)
+        for x, mean, least, most in zip(cosines, *relation.line(cosines).tolist(), strict=True)
+    )
 
 
 def interpolation_sweep(bench: Workbench) -> Sweep | None:

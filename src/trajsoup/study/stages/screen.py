@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trajsoup.core.screening import screen
 from trajsoup.errors import ScreenError
-from trajsoup.study.records.results import PlanRecord, ScreenRecord, ScreenVerdict, ValidationRecord
+from trajsoup.study.records.results import PlanRecord, ScreenRecord, ValidationRecord
 from trajsoup.study.workbench import Workbench
 
 
@@ -26,20 +26,7 @@ def screen_stage(bench: Workbench) -> bool:
             baseline=baseline,
             tolerance=tolerance,
             measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents",
-            verdicts=tuple(
-                ScreenVerdict(
-                    branch=v.branch,
-                    admitted=v.admitted,
-                    tokens=v.tokens,
-                    loss=v.loss,
-                    baseline_loss=v.baseline_loss,
-                    loss_gap=v.loss_gap,
-                    suspiciously_low=v.suspiciously_low,
-                    gaps=v.gaps,
-                    forced=v.forced,
-                )
-                for v in verdicts
-            ),
+            verdicts=verdicts,
         )
 
     return bench.records.ensure(ScreenRecord, inputs, make)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -14,11 +14,14 @@ from trajsoup.study.records.results import (
     ComparisonsRecord,
     EvaluationsRecord,
     FineTuningRecord,
+    GridGain,
     RowsRecord,
     SeedSpread,
     SeedsRecord,
     SweepRecord,
+    sweep_of,
 )
+from trajsoup.study.stages.grid import grid_gains
 from trajsoup.study.stages.words import over_seeds
 
 Compared = ComparisonsRecord | SweepRecord | FineTuningRecord
@@ -52,6 +55,7 @@ def seeds_stage(records: Records, setup: Setup) -> bool:
             rows=tuple(rows),
             comparisons=spreads,
             further=further,
+            grid=_grid({seed: sweep_of(r, "scaling") for seed, r in zip(seeds, every, strict=True)}),
             words=over_seeds(spreads),
         )
 
@@ -67,6 +71,17 @@ def seeds_inputs(setup: Setup) -> dict[str, str]:
         for records in [Records(with_seed(setup, seed).output)]
         for kind, name in compared
     }
+
+
+def _grid(sweeps: Mapping[int, SweepRecord | None]) -> tuple[GridGain, ...]:
+    """Empty where a seed has no (N, K) sweep."""
+    cells = {seed: sweep.cells for seed, sweep in sweeps.items() if sweep is not None}
+    gains = grid_gains(cells) if len(cells) == len(sweeps) else {}
+    return tuple(
+        GridGain(n_branches=n, k=k, loss=spread)
+        for (n, k), values in gains.items()
+        for spread in _spread(f"N={n}/K={k}", Signal.LOSS, values, f"N={n} against one branch, K={k}")
+    )
 
 
 def _further(setup: Setup) -> list[tuple[type[SweepRecord | FineTuningRecord], str | None]]:
@@ -92,7 +107,7 @@ def _differences(seeds: Sequence[int], comparisons: Sequence[Sequence[Comparison
     )
 
 
-def _spread(name: str, signal: Signal, values: dict[int, float | None], label: str) -> list[SeedSpread]:
+def _spread(name: str, signal: Signal, values: Mapping[int, float | None], label: str) -> list[SeedSpread]:
     usable = {str(seed): value for seed, value in values.items() if value is not None}
     if not usable:
         return []

@@ -17,6 +17,7 @@ from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ChosenOn, ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
+from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.rows import chosen_on
 from trajsoup.study.sweeps.table import SWEEPS, Pairs, Sweep, sweep_entries
 from trajsoup.study.workbench import Workbench
@@ -86,6 +87,9 @@ def _record(
 ) -> SweepRecord:
     kind, evaluation = SWEEPS[sweep.kind], bench.setup.evaluation
     nothing = "nothing to compare: it needs two admitted branches with enough checkpoints"
+    points = tuple(
+        _point(c, chosen_on(c, evaluation.rank_by), tested.get(c.row.name), evaluation.resamples) for c in chosen
+    )
     return SweepRecord(
         inputs=inputs,
         name=sweep.name,
@@ -93,9 +97,8 @@ def _record(
         title=kind.title,
         paper=kind.paper,
         x_label=kind.axis,
-        points=tuple(
-            _point(c, chosen_on(c, evaluation.rank_by), tested.get(c.row.name), evaluation.resamples) for c in chosen
-        ),
+        points=points,
+        cells=grid_cells(points) if kind.name == "scaling" else (),
         comparisons=tuple(_comparisons(kind.pairs(chosen), tested, evaluation.resamples)) if chosen else (),
         notes=() if chosen else (nothing,),
     )
@@ -110,6 +113,7 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
         x=entry.at.x,
         strategy=entry.strategy,
         setting=entry.setting,
+        alone=entry.alone,
         weights=dict(option.weights),
         k=option.k,
         n_branches=len(option.branches),

@@ -24,10 +24,9 @@ def theory_words(record: TheoryRecord) -> TheoryRecord:
                 "estimated. Two branches with scored anchors are the least.",
             ),
         )
-    words = [_held_out(held) for held in record.held_out]
-    if not record.held_out:
-        words.append("With two branches no soup can be held out: how far the quadratic model holds was not tested.")
-    return replace(record, words=(*words, *_promises(record), *record.words))
+    untested = "With two branches no soup can be held out: how far the quadratic model holds was not tested."
+    words = (*(() if record.held_out else (untested,)), *_promises(record), *record.words)
+    return replace(record, words=words, held_out_words=tuple(_held_out(held) for held in record.held_out))
 
 
 def _held_out(held: HeldOutRecord) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ScoredCheckpoint, Split, TrainRecord, ValidationRecord
@@ -24,25 +26,45 @@ def validation_stage(bench: Workbench) -> bool:
         losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
         on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
         fork = scores.get(FORK_POINT)
+        checkpoints = tuple(
+            ScoredCheckpoint(
+                key=c.key,
+                branch=c.branch,
+                tokens=c.tokens,
+                loss=losses[c.key],
+                accuracy=scores[c.key].overall_average,
+                probe_loss=on_probe[c.key],
+                categories=scores[c.key].category_means,
+            )
+            for pool in pools
+            for c in pool.candidates
+        )
         return ValidationRecord(
             inputs=inputs,
             split=Split.VALIDATION,
             documents=bench.scorer.corpus.validation.n_documents,
             fork_point_loss=losses.get(FORK_POINT),
             fork_point_accuracy=None if fork is None else fork.overall_average,
-            checkpoints=tuple(
-                ScoredCheckpoint(
-                    key=c.key,
-                    branch=c.branch,
-                    tokens=c.tokens,
-                    loss=losses[c.key],
-                    accuracy=scores[c.key].overall_average,
-                    probe_loss=on_probe[c.key],
-                    categories=scores[c.key].category_means,
-                )
-                for pool in pools
-                for c in pool.candidates
-            ),
+            checkpoints=checkpoints,
+            saturation=saturation(checkpoints),
         )
 
     return bench.records.ensure(ValidationRecord, inputs, make)
+
+
+def saturation(checkpoints: Sequence[ScoredCheckpoint]) -> dict[str, float]:
+    """Branch -> share of its improvement in loss that its first half brought (fig:midtraining-saturation).
+
+    A branch that does not improve, or has fewer than three checkpoints with a loss, is left out.
+    """
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for c in checkpoints:
+        if c.loss is not None and math.isfinite(c.loss):
+            curves.setdefault(c.branch, []).append((c.tokens, c.loss))
+    found: dict[str, float] = {}
+    for branch, curve in curves.items():
+        (begin, first), *_, (end, last) = sorted(curve) if len(curve) > 2 else [(0, 0.0), (0, 0.0)]
+        if last < first:
+            middle = min(curve, key=lambda point: abs(point[0] - (begin + end) / 2))[1]
+            found[branch] = (middle - first) / (last - first)
+    return found

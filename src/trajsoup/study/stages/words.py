@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import Optimism, ranking_agreement
 from trajsoup.study.records.results import (
@@ -38,9 +37,7 @@ def sentences(
     ):
         found = by_name.get((name, Signal.LOSS))
         if found is not None:
-            said.append(
-                f"{subject} ({describe(rows[found.model])}) {against(found)} ({describe(rows[found.reference])})."
-            )
+            said.append(f"{subject} ({rows[found.model].made_of}) {against(found)} ({rows[found.reference].made_of}).")
     if ("soup-limited", Signal.LOSS) not in by_name:
         said.append(
             "There is no soup to compare at the same budget: fewer than two branches passed the screen, or they have no "
@@ -55,13 +52,6 @@ def sentences(
     said += _flattery(rows, losses)
     said += _rankings(validation)
     return tuple(said)
-
-
-def describe(row: RowRecord) -> str:
-    """N, K and horizon of a row."""
-    k = "" if row.k is None else f", K={row.k}"
-    horizon = "" if row.horizon is None else f", {format_tokens(row.horizon)} tokens each"
-    return f"{'+'.join(row.branches)}{k}{horizon}"
 
 
 def against(found: ComparisonRecord, reference: str = "the best single-trajectory merge") -> str:
@@ -88,21 +78,11 @@ def over_seeds(comparisons: Sequence[SeedSpread]) -> tuple[str, ...]:
         unit, scale, digits = ("nats", 1.0, 4) if c.signal is Signal.LOSS else ("points", 100.0, 2)
         low, high = (None if v is None else f"{scale * v:+.{digits}f}" for v in (c.low, c.high))
         interval = "" if low is None or high is None else f", 95 % {low} to {high}"
-        wins, verdict = verdict_over_seeds(c)
         said.append(
-            f"{c.label}: better in {wins} of {len(c.values)} seeds, mean {scale * c.mean:+.{digits}f} {unit}{interval} "
-            f"({verdict})."
+            f"{c.label}: better in {c.better} of {len(c.values)} seeds, mean {scale * c.mean:+.{digits}f} {unit}{interval} "
+            f"({c.evidence.holds})."
         )
     return tuple(said)
-
-
-def verdict_over_seeds(c: SeedSpread) -> tuple[int, str]:
-    """In how many seeds the model was better than its reference, and whether that it is better holds."""
-    lower = c.signal is Signal.LOSS
-    wins = sum((value < 0) == lower and value != 0 for value in c.values.values())
-    if c.low is None or c.high is None or c.low <= 0 <= c.high:
-        return wins, "within noise"
-    return wins, "holds" if (c.mean < 0) == lower else "the opposite holds"
 
 
 def _flattery(rows: Mapping[str, RowRecord], losses: Mapping[str, float]) -> list[str]:

@@ -1,0 +1,215 @@
+"""What one choice is worth: coefficients, selections, asymmetric allocation, sampling density, and any further sweep.
+
+tab:tiny-coefficient-selection-ablation, fig:traj-soup-asym-allocation, fig:traj-soup-sample-ablation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.report import style
+from trajsoup.report.cells import difference, estimate, score, tokens
+from trajsoup.report.section import Drawn, Section
+from trajsoup.report.table import Table, number, tabulate, text
+from trajsoup.report.words import SAME
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import ComparisonRecord, Evidence, SweepPoint, SweepRecord
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+ELSEWHERE = ("horizons", "scaling", "interpolation", "frontier")  # kinds of sweep that other sections draw
+FIRST = ("coefficients", "selections", "allocation", "sampling")  # the paper's order; others follow
+ORDERED = ("allocation", "sampling")  # their entries have an order, so they are a curve
+LOSS = Signal.LOSS
+LEAST = 0.002  # nats: an axis is at least this long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A point of the sweep, drawn: its loss, and what it differs from the default."""
+
+    point: SweepPoint
+    place: float  # on the x axis of a curve
+    value: float
+    compared: ComparisonRecord | None
+
+    @property
+    def label(self) -> str:
+        """Its name: over tokens, that of its line."""
+        return str(self.point.x) if isinstance(self.point.x, str) else self.point.series
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """How far the interval of the difference reaches down and up, drawn around the value."""
+        c = self.compared
+        if c is None or c.difference is None or c.low is None or c.high is None:
+            return 0.0, 0.0
+        return c.difference - c.low, c.high - c.difference
+
+
+def section(records: Records) -> Section | None:
+    """Every sweep that no other section draws: on test where it was reported there, otherwise on validation."""
+    sweeps = [s for s in records.every(SweepRecord).values() if s.kind not in ELSEWHERE and s.points]
+    if not sweeps:
+        return None
+    sweeps.sort(key=lambda s: FIRST.index(s.kind) if s.kind in FIRST else len(FIRST))
+    figures = tuple(
+        Drawn(
+            name=f"ablation-{s.name}",
+            title=s.title,
+            says=says(s),
+            figure=_ordered(s) if s.kind in ORDERED else _listed(s),
+        )
+        for s in sweeps
+    )
+    return Section(figures=figures, numbers=tuple(sweep_table(s) for s in sweeps))
+
+
+def sweep_table(record: SweepRecord) -> Table:
+    """One comparison of the paper, every point of it."""
+    free = list(dict.fromkeys(name for p in record.points for name in p.chosen_on.free))
+    chosen = f"Chosen on validation: {', '.join(free)}." if free else "Nothing was chosen: every row is prescribed."
+    return tabulate(
+        f"ablation-{record.name}",
+        f"{record.title} ({record.paper})",
+        record.points,
+        {
+            "series": lambda p: text(p.series),
+            record.x_label: lambda p: text(p.x) if isinstance(p.x, str) else number(p.x, "g"),
+            "K": lambda p: number(p.k),
+            "merged": lambda p: number(p.merge_size),
+            "tokens each": lambda p: tokens(p.horizon),  # where that is the axis, the same column
+            "validation loss": lambda p: score(p.validation_loss, LOSS),
+            "test loss": lambda p: estimate(p.test_loss, LOSS),
+            "test average": lambda p: estimate(p.test_accuracy, Signal.ACCURACY),
+            "loss from the default": lambda p: difference(record.from_default(p.row, LOSS)),
+        },
+        soup=lambda p: p.row,
+        ours=lambda p: p.row == record.default,
+        notes=record.notes or (chosen,),
+    )
+
+
+def variants(record: SweepRecord) -> tuple[Split, list[Variant]]:
+    """What is drawn, and on which split: test only where every point was reported there."""
+    tested = all(p.score(LOSS, Split.TEST) is not None for p in record.points)
+    split = Split.TEST if tested else Split.VALIDATION
+    return split, [
+        Variant(
+            point=p,
+            place=float(i if isinstance(p.x, str) else p.x),
+            value=value,
+            compared=record.from_default(p.row, LOSS) if tested else None,
+        )
+        for i, p in enumerate(record.points)
+        if (value := p.score(LOSS, split)) is not None
+    ]
+
+
+def says(record: SweepRecord) -> str:
+    """Whether anything beats the default, and by how much the worst choice costs; over tokens, at the last of them."""
+    split, every = variants(record)
+    over_tokens = _over_tokens(record)
+    last = max((v.place for v in every), default=0.0)
+    found = [v for v in every if not over_tokens or v.place == last]
+    if not found:
+        return "Nothing was scored."
+    best, worst = min(found, key=lambda v: v.value), max(found, key=lambda v: v.value)
+    if worst.value - best.value < SAME:
+        return f"All {len(found)} variants score the same on {split.value}: {style.score_text(best.value, LOSS)}."
+    where = f" at {style.tokens_text(last)} tokens each" if over_tokens else ""
+    apart = style.size_text(worst.value - best.value, LOSS)
+    words = f"Best on {split.value}{where}: {best.label}; worst: {worst.label}; {apart} apart."
+    default = next((v for v in found if v.point.row == record.default), None)
+    if default is None:
+        return words
+    ahead = [v for v in found if v.value < default.value]
+    certain = [v.label for v in ahead if v.compared is not None and v.compared.evidence is not Evidence.WITHIN_NOISE]
+    if not ahead:
+        return f"{words} Nothing beats {default.label}."
+    if certain:
+        return f"{words} Better than {default.label} beyond noise: {', '.join(certain)}."
+    names = ", ".join(v.label for v in ahead)
+    return f"{words} Nominally ahead of {default.label}: {names}; no interval excludes a tie."
+
+
+def _ordered(record: SweepRecord) -> Figure:
+    """A curve for each series."""
+    import plotly.graph_objects as go
+
+    split, found = variants(record)
+    series = list(dict.fromkeys(v.point.series for v in found))
+    size, title = 1.0, record.x_label if len(series) > 1 else f"{record.x_label}, {series[0]}"
+    if _over_tokens(record):
+        size, title = style.token_axis(round(max(v.place for v in found)))
+    figure = go.Figure(
+        layout=style.layout(x=style.plain(title), y=style.unit(LOSS), height=340, showlegend=len(series) > 1)
+    )
+    colours = style.colours_of(series)
+    for name in series:
+        line = sorted((v for v in found if v.point.series == name), key=lambda v: v.place)
+        low, high = zip(*(v.bounds for v in line), strict=True)
+        figure.add_trace(
+            go.Scatter(
+                x=[v.place / size for v in line],
+                y=[v.value for v in line],
+                mode="lines+markers",
+                name=style.plain(name),
+                line={"color": colours[name], "width": 2.2},
+                marker={
+                    "size": [13 if v.point.row == record.default else 8 for v in line],
+                    "color": [style.SOUP if v.point.row == record.default else colours[name] for v in line],
+                },
+                error_y=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+                **style.marks([v.point.row for v in line], [_hover(v, record, split) for v in line]),
+            )
+        )
+    if not _over_tokens(record):
+        places, labels = [v.place for v in found], [style.plain(v.label) for v in found]
+        figure.update_xaxes(tickmode="array", tickvals=places, ticktext=labels)
+    return figure
+
+
+def _listed(record: SweepRecord) -> Figure:
+    """One line for each variant with its interval."""
+    import plotly.graph_objects as go
+
+    split, found = variants(record)
+    found.reverse()
+    figure = go.Figure(layout=style.layout(x=style.unit(LOSS), y="", height=100 + 38 * len(found), showlegend=False))
+    low, high = zip(*(v.bounds for v in found), strict=True)
+    figure.add_trace(
+        go.Scatter(
+            x=[v.value for v in found],
+            y=[style.plain(v.label) for v in found],
+            mode="markers",
+            marker={"size": 12, "color": [style.SOUP if v.point.row == record.default else style.QUIET for v in found]},
+            error_x=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+            **style.marks([v.point.row for v in found], [_hover(v, record, split) for v in found]),
+        )
+    )
+    least, most = min(v.value - v.bounds[0] for v in found), max(v.value + v.bounds[1] for v in found)
+    if (room := LEAST - (most - least)) > 0:  # all but equal: rounding must not look like a difference
+        figure.update_xaxes(range=[least - room / 2, most + room / 2])
+    default = next((v for v in found if v.point.row == record.default), None)
+    if default is not None:
+        figure.add_vline(x=default.value, line={"dash": "dot", "width": 1.2, "color": style.SOUP})
+    return figure
+
+
+def _over_tokens(record: SweepRecord) -> bool:
+    return record.kind in ORDERED and not any(isinstance(p.x, str) for p in record.points)
+
+
+def _hover(v: Variant, record: SweepRecord, split: Split) -> str:
+    at = f" at {style.tokens_text(v.place)} tokens each" if _over_tokens(record) else ""
+    words = f"<b>{style.plain(v.label)}</b>{at}<br>{split.value} <b>{style.score_text(v.value, LOSS)}</b>"
+    if (c := v.compared) is not None:
+        words += f"<br>{style.difference_text(c.difference, LOSS)} from the default"
+        if (interval := style.interval_text(c.low, c.high, LOSS)) is not None:
+            words += f"<br>interval {interval}"
+    return words

@@ -1,0 +1,133 @@
+"""The top of the page: the answer, and the questions that matter at a glance, each with its interval and its seeds.
+
+    answer, comparisons, seeds -> lines of (question, yes or no, places in percent) -> the page, `trajsoup status`
+
+It is plain HTML, not a figure: it must be there before any script has run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import (
+    AnswerRecord,
+    ComparisonRecord,
+    ComparisonsRecord,
+    Evidence,
+    RowRecord,
+    RowsRecord,
+    SeedSpread,
+    SeedsRecord,
+)
+
+MARGIN = 6.0  # percent left free on both sides
+VERDICTS = {Evidence.STRONG: "yes", Evidence.AGAINST: "no", Evidence.WITHIN_NOISE: "not certain"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One question. Places are percent of the axis, better to the left."""
+
+    compared: ComparisonRecord
+    over_seeds: SeedSpread | None
+    model: RowRecord
+    reference: RowRecord
+    zero: float
+    low: float
+    middle: float
+    high: float
+    seeds: tuple[float, ...]
+
+    @property
+    def evidence(self) -> Evidence:
+        """That of the interval over documents; seeds must not say otherwise."""
+        found, seeds = self.compared.evidence, self.over_seeds
+        agree = seeds is None or seeds.low is None or seeds.evidence is found
+        return found if agree else Evidence.WITHIN_NOISE
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a word."""
+        if self.compared.difference == self.compared.low == self.compared.high == 0:
+            return "the same"  # as a rule because both are one checkpoint
+        return VERDICTS[self.evidence]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The first thing on the page. The first line is the answer's own question."""
+
+    record: AnswerRecord
+    lines: tuple[Line, ...]
+    level: float | None  # of the intervals
+    seeds: int
+    shipped: RowRecord | None  # the soup in the answer's folder: of all soups the best on validation
+
+    @property
+    def headline(self) -> Line:
+        """The answer's own question."""
+        return self.lines[0]
+
+    @property
+    def command(self) -> str | None:
+        """The merge of exactly these weights, to be run in the study's folder."""
+        if self.shipped is None:
+            return None
+        parts = [shlex.quote(f"{key}={weight!r}") for key, weight in self.shipped.weights.items()]
+        return f"trajsoup merge {' '.join(parts)} --output {shlex.quote(self.record.soup_folder or 'soup')}"
+
+
+def read_answer(records: Records) -> Answer | None:
+    """The answer's question first, then what else was asked of the same single-trajectory merge, in loss."""
+    record, rows, compared = records.read(AnswerRecord), records.read(RowsRecord), records.read(ComparisonsRecord)
+    if record is None or rows is None or record.loss is None or record.loss.difference is None:
+        return None
+    asked = [record.loss] + [
+        c
+        for c in (() if compared is None else compared.comparisons)
+        if c.signal is record.loss.signal
+        and c.name != record.loss.name
+        and record.single in (c.reference, c.model)
+        and c.difference is not None
+    ]
+    seeds = records.read(SeedsRecord)
+    spreads = {} if seeds is None else {s.name: s for s in seeds.comparisons if s.signal is record.loss.signal}
+    return Answer(
+        record=record,
+        lines=_lines(asked, spreads, {row.name: row for row in rows.rows}),
+        level=None if compared is None else compared.level,
+        seeds=len(set(record.seeds) | set(() if seeds is None else seeds.seeds)),
+        shipped=None if record.soup_folder is None else rows.best_soup(),
+    )
+
+
+def _lines(
+    asked: Sequence[ComparisonRecord], spreads: Mapping[str, SeedSpread], rows: Mapping[str, RowRecord]
+) -> tuple[Line, ...]:
+    values = [0.0]
+    for c in asked:
+        values += [value for value in (c.low, c.difference, c.high) if value is not None]
+        values += spreads[c.name].values.values() if c.name in spreads else ()
+    begin, width = min(values), max(values) - min(values)
+
+    def place(value: float | None) -> float:
+        share = 0.5 if width == 0 else ((value or 0.0) - begin) / width
+        return round(MARGIN + share * (100 - 2 * MARGIN), 2)
+
+    return tuple(
+        Line(
+            compared=c,
+            over_seeds=spreads.get(c.name),
+            model=rows[c.model],
+            reference=rows[c.reference],
+            zero=place(0.0),
+            low=place(c.difference if c.low is None else c.low),
+            middle=place(c.difference),
+            high=place(c.difference if c.high is None else c.high),
+            seeds=tuple(place(value) for value in spreads[c.name].values.values()) if c.name in spreads else (),
+        )
+        for c in asked
+    )

@@ -1,0 +1,347 @@
+"""Which model is best, and how sure that is: the main table, post-training, paired comparisons, seeds.
+
+tab:tiny-mid-train-main, tab:exp-merge-mid-train, tab:tiny-post-train-main.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from trajsoup.core.signal import Signal
+from trajsoup.report import style
+from trajsoup.report.cells import difference, estimate, score, signed, tokens
+from trajsoup.report.section import Drawn, Section
+from trajsoup.report.sections.seeds import seeds_tables
+from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
+from trajsoup.report.words import counted, joined
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import (
+    AnswerRecord,
+    ColumnTies,
+    ComparisonRecord,
+    ComparisonsRecord,
+    Evaluation,
+    EvaluationsRecord,
+    Evidence,
+    FineTuningRecord,
+    RowRecord,
+    RowsRecord,
+)
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+OVERALL = "Overall Average"
+
+
+def section(records: Records) -> Section | None:
+    """Tables of scores, the paired differences as pictures, and the numbers behind them."""
+    if (rows := records.read(RowsRecord)) is None or records.read(EvaluationsRecord) is None:
+        return None
+    names = {row.name: row.label for row in rows.rows}
+    answer, compared = records.read(AnswerRecord), records.read(ComparisonsRecord)
+    found = () if compared is None else tuple(c for c in compared.comparisons if c.difference is not None)
+    figures: list[Drawn] = []
+    for signal in Signal:
+        mine = [c for c in found if c.signal is signal]
+        if mine and compared is not None:
+            figures.append(
+                Drawn(
+                    name=f"differences-{signal.value}",
+                    title=f"Gain in {signal.value}",
+                    says=_says(mine, names),
+                    figure=_differences(
+                        mine, names, level=compared.level, best=None if answer is None else answer.soup
+                    ),
+                )
+            )
+    tuned = fine_tuning_tables(records)
+    numbers = [main_table(records), comparisons_table(found, names)] if found else []
+    return Section(
+        figures=tuple(figures),
+        tables=(*score_tables(records), *tuned[:1]),
+        numbers=(*numbers, *tuned[1:], *seeds_tables(records)),
+    )
+
+
+def main_table(records: Records) -> Table:
+    """Every chosen model on the test split, with what validation chose for it."""
+    rows = {row.name: row for row in records.require(RowsRecord).rows}
+    found = records.require(EvaluationsRecord)
+    single = {
+        (c.model, c.signal): c for c in records.require(ComparisonsRecord).comparisons if c.reference == "single-merge"
+    }
+    columns: dict[str, Callable[[Evaluation], Cell]] = {
+        "model": lambda e: text(rows[e.row].label),
+        "branches": lambda e: text("+".join(rows[e.row].branches)),
+        "K": lambda e: number(rows[e.row].k),
+        "tokens each": lambda e: tokens(rows[e.row].horizon),
+        "budget": lambda e: tokens(rows[e.row].budget_tokens),
+        "test loss": lambda e: estimate(e.loss, Signal.LOSS),
+        "against single merge": lambda e: difference(single.get((e.row, Signal.LOSS))),
+    }
+    if any(e.overall_average for e in found.evaluations):
+        for name in dict.fromkeys(name for e in found.evaluations for name in e.categories):
+            columns[name] = lambda e, name=name: score(e.categories.get(name), Signal.ACCURACY)
+        columns["average"] = lambda e: estimate(e.overall_average, Signal.ACCURACY)
+    first = found.evaluations[0]
+    return tabulate(
+        "main",
+        "Main table",
+        found.evaluations,
+        columns,
+        soup=lambda e: e.row,
+        ours=lambda e: rows[e.row].strategy == style.OURS,
+        notes=[
+            f"Test split, {first.loss.count:,} documents, seed {', '.join(map(str, first.seeds)) or '-'}; [95 % bootstrap "
+            "interval]. Branches, K and horizon were chosen on validation, within the same freedom for every row; p: "
+            "probability of a true improvement; ~ within noise.",
+            *found.notes,
+        ],
+    )
+
+
+def score_tables(records: Records) -> tuple[Table, ...]:
+    """Strategies by categories of tasks, and by sources of documents: best in bold, what ties with it marked."""
+    scored = {e.row: e for e in records.require(EvaluationsRecord).evaluations}
+    rows = [row for row in records.require(RowsRecord).rows if row.name in scored and not row.alone]
+    compared = records.read(ComparisonsRecord)
+    ties = () if compared is None else compared.ties
+    accuracies = {
+        row.name: {**scored[row.name].categories, OVERALL: average.value}
+        for row in rows
+        if (average := scored[row.name].overall_average) is not None
+    }
+    losses = {row.name: {**scored[row.name].sources, "Overall": scored[row.name].loss.value} for row in rows}
+    return tuple(
+        _score_table(
+            name=signal.value,
+            title=f"{signal.value.capitalize()} by strategy ({scored[rows[0].name].split.value})",
+            rows=rows,
+            values=values,
+            overall=overall,
+            ties=[t for t in ties if t.signal is signal],
+            signal=signal,
+        )
+        for signal, values, overall in (
+            (Signal.ACCURACY, accuracies, OVERALL),
+            (Signal.LOSS, losses, "Overall"),
+        )
+        if values
+    )
+
+
+def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
+    """What every row scores after the same fine-tuning, if it was asked for, and the paired comparisons of that."""
+    if (found := records.read(FineTuningRecord)) is None or not found.rows:
+        return ()
+    tuned = {row.row: row for row in found.rows}
+    rows = [row for row in records.require(RowsRecord).rows if row.name in tuned]
+    table = _score_table(
+        name="post-training",
+        title=f"After the same fine-tuning ({found.rows[0].split.value} items)",
+        rows=rows,
+        values={name: {**row.categories, OVERALL: row.overall_average.value} for name, row in tuned.items()},
+        overall=OVERALL,
+        ties=[t for t in found.ties if t.signal is Signal.ACCURACY],
+        signal=Signal.ACCURACY,
+    )
+    scores = Table(
+        name=table.name,
+        title=table.title,
+        columns=(*table.columns, "deviation over seeds", "before SFT", "answer loss", "answer loss before"),
+        rows=tuple(
+            Row(
+                soup=row.soup,
+                ours=row.ours,
+                cells=(
+                    *row.cells,
+                    *(score(v, Signal.ACCURACY) for v in (tuned[r.name].deviation, tuned[r.name].before)),
+                    score(tuned[r.name].loss.value, Signal.LOSS),
+                    score(tuned[r.name].loss_before, Signal.LOSS),
+                ),
+            )
+            for r, row in zip(rows, table.rows, strict=True)
+        ),
+        notes=(
+            *table.notes,
+            *(f"{key.capitalize()}: {value}." for key, value in found.settings.items()),
+        ),
+    )
+    labels = {row.name: row.label for row in rows}
+    title = "Paired comparisons after fine-tuning"
+    return scores, comparisons_table(found.comparisons, labels, name="post-training-comparisons", title=title)
+
+
+def comparisons_table(
+    rows: Sequence[ComparisonRecord],
+    names: Mapping[str, str],
+    *,
+    name: str = "comparisons",
+    title: str = "Paired comparisons",
+) -> Table:
+    """Every paired comparison with its interval."""
+    return tabulate(
+        name,
+        title,
+        rows,
+        {
+            "model": lambda c: text(names.get(c.model, c.model)),
+            "minus": lambda c: text(names.get(c.reference, c.reference)),
+            "signal": lambda c: text(style.signal_text(c.signal)),
+            "difference": lambda c: signed(c.difference, c.signal, low=c.low, high=c.high),
+            "P(better)": lambda c: number(c.probability_of_improvement, ".1%"),
+            "count": lambda c: number(c.count),
+            "evidence": lambda c: text(c.evidence.value),
+            "matched": lambda c: text(c.matched),
+        },
+        soup=lambda c: c.model,
+        notes=["Model minus reference on the same test documents or items. The interval is a paired bootstrap."],
+    )
+
+
+def _score_table(
+    *,
+    name: str,
+    title: str,
+    rows: Sequence[RowRecord],
+    values: Mapping[str, Mapping[str, float | None]],
+    overall: str,
+    ties: Sequence[ColumnTies],
+    signal: Signal,
+) -> Table:
+    """Rows by columns, with the marks that the record holds: the best of a column, and what ties with it."""
+    listed = [row for row in rows if row.name in values]
+    columns = (*dict.fromkeys(c for row in listed for c in values[row.name] if c != overall), overall)
+    marked = {overall if t.column is None else t.column: t for t in ties}
+    cells = {c: _column({row.name: values[row.name].get(c) for row in listed}, marked.get(c), signal) for c in columns}
+    return Table(
+        name=name,
+        title=title,
+        columns=("model", *columns),
+        rows=tuple(
+            Row(
+                soup=row.name,
+                ours=row.strategy == style.OURS,
+                cells=(text(row.label), *(cells[column][row.name] for column in columns)),
+            )
+            for row in listed
+        ),
+        notes=(_score_words({row.name: row.label for row in listed}, cells, overall, signal),),
+    )
+
+
+def _column(values: Mapping[str, float | None], ties: ColumnTies | None, signal: Signal) -> dict[str, Cell]:
+    """The cells of one column. What scores exactly as the best does is best too; where all are equal, none is."""
+    known = [value for value in values.values() if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    best = None if ties is None or low == high else values.get(ties.best)
+    tied = () if ties is None else ties.tied
+    worst, first = (high, low) if signal is Signal.LOSS else (low, high)
+    return {
+        row: Cell(
+            text=style.score_text(value, signal),
+            value=None if value is None else style.shown(value, signal),
+            best=value is not None and value == best,
+            in_noise=row in tied and value != best,
+            share=None if value is None or low == high else round((value - worst) / (first - worst), 3),
+        )
+        for row, value in values.items()
+    }
+
+
+def _score_words(
+    labels: Mapping[str, str], cells: Mapping[str, Mapping[str, Cell]], overall: str, signal: Signal
+) -> str:
+    winners = [row for row, cell in cells[overall].items() if cell.best]
+    told = [column for column in cells.values() if any(cell.best for cell in column.values())]
+    words = ""  # no marks were recorded, or all are equal
+    if winners:
+        verb = "is" if len(winners) == 1 else "are"
+        words = f"{joined([labels[row] for row in winners])} {verb} best overall ({cells[overall][winners[0]].text})"
+        if len(winners) == 1:
+            first = sum(column[winners[0]].best for column in told)
+            words += f" and best in {first} of {counted(len(told), 'column', 'columns')}"
+        words += "." if len(told) == len(cells) else ", where models differ at all."
+    if any(cell.in_noise for column in cells.values() for cell in column.values()):
+        words += " ≈ marks a value whose paired difference from the best lies inside noise."
+    return f"{words} {'Lower is better.' if signal is Signal.LOSS else 'In percent.'}".strip()
+
+
+def _differences(
+    rows: Sequence[ComparisonRecord], names: Mapping[str, str], *, level: float, best: str | None
+) -> Figure:
+    """One line for each comparison of one signal; filled where the interval excludes no difference."""
+    import plotly.graph_objects as go
+
+    signal = rows[0].signal
+    side = "nats per token; left is better" if signal is Signal.LOSS else "points; right is better"
+    figure = go.Figure(
+        layout=style.layout(
+            x=f"difference on {rows[0].split.value} ({side})", y="", height=100 + 66 * len(rows), showlegend=False
+        )
+    )
+    # names stand above their line, not beside it: a phone has no room on the left
+    figure.update_yaxes(showticklabels=False, showgrid=False, range=[-0.4, len(rows) - 0.25], automargin=False)
+    figure.update_layout(margin={"l": 16})
+    for position, c in enumerate(reversed(rows)):
+        colour = style.SOUP if c.model == best else style.QUIET
+        value, low, high = (
+            style.shown(c.difference or 0.0 if v is None else v, signal) for v in (c.difference, c.low, c.high)
+        )
+        label, reference = style.plain(names.get(c.model, c.model)), style.plain(names.get(c.reference, c.reference))
+        figure.add_trace(
+            go.Scatter(
+                x=[value],
+                y=[position],
+                error_x=style.bars([value - low], [high - value], thickness=2.5, width=6, color=colour),
+                mode="markers",
+                marker={
+                    "size": 13,
+                    "color": colour,
+                    "symbol": "diamond-open" if c.evidence is Evidence.WITHIN_NOISE else "diamond",
+                },
+                **style.marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
+            )
+        )
+        figure.add_annotation(
+            x=0,
+            xref="paper",
+            y=position,
+            yshift=24,
+            align="left",
+            xanchor="left",
+            showarrow=False,
+            text=f"<b>{label}</b><br>minus {reference}",
+            font={"size": 11},
+        )
+    figure.add_vline(x=0, line={"dash": "dot", "width": 1.5, "color": style.QUIET})
+    return figure
+
+
+def _hover(c: ComparisonRecord, title: str, level: float) -> str:
+    lines = [title, style.difference_text(c.difference, c.signal)]
+    if (interval := style.interval_text(c.low, c.high, c.signal)) is not None:
+        lines.append(f"{level:.0%} interval {interval}")
+    if c.probability_of_improvement is not None:
+        lines.append(f"probability of improvement {c.probability_of_improvement:.1%}")
+    lines.append(f"{c.count:,} {'documents' if c.signal is Signal.LOSS else 'items'}, {c.split.value}")
+    return "<br>".join(lines)
+
+
+def _says(rows: Sequence[ComparisonRecord], names: Mapping[str, str]) -> str:
+    """How many comparisons are certain, and the largest."""
+    sure = [c for c in rows if c.evidence is Evidence.STRONG]
+    worse = sum(c.evidence is Evidence.AGAINST for c in rows)
+    words = (
+        f"{len(sure)} of {len(rows)} comparisons are better beyond noise, {worse} worse, "
+        f"{len(rows) - len(sure) - worse} inside it."
+    )
+    if sure:
+        top = max(sure, key=lambda c: abs(c.difference or 0.0))
+        words += (
+            f" The largest gain: {names.get(top.model, top.model)} over {names.get(top.reference, top.reference)}, "
+        )
+        words += f"{style.difference_text(top.difference, top.signal)}."
+    return f"{words} Open marks are inside noise."

@@ -1,0 +1,110 @@
+"""Give the example studies the fields that records have gained since they ran; their numbers stay.
+
+python -m tests.data.refresh        from what the records hold: no checkpoint is needed, and none is kept
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from trajsoup.core.scaling import fit_power_law
+from trajsoup.core.signal import Signal
+from trajsoup.study.records.files import Records, name_of
+from trajsoup.study.records.results import (
+    ColumnTies,
+    ComparisonsRecord,
+    FineTuningRecord,
+    GeometryRecord,
+    RowsRecord,
+    SeedsRecord,
+    SweepRecord,
+    ValidationRecord,
+)
+from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
+from trajsoup.study.stages import STAGES
+from trajsoup.study.stages.frontier import BEYOND, fitted_law
+from trajsoup.study.stages.grid import grid_cells
+from trajsoup.study.stages.pair_gains import relation_line
+from trajsoup.study.stages.theory_words import theory_words
+from trajsoup.study.stages.validation import saturation
+
+EXAMPLES = ("example-study", "example-seeds")
+
+
+def refresh(folder: Path) -> None:
+    """Fill what is missing, in the order of the stages, so that every record names the inputs that now exist."""
+    records = Records(folder, held=True)
+    for stage in STAGES:
+        names = records.every(SweepRecord) if stage.record.SEVERAL else [None]
+        for name in names:
+            record = records.read(stage.record, name)
+            if record is not None:
+                now = records.digests_by_name(record.inputs)
+                record = labelled(filled(record), records)
+                records.write(dataclasses.replace(record, inputs={**record.inputs, **now}))
+    seeds = records.read(SeedsRecord)
+    if seeds is not None:
+        own = {f"seed-0/{name}": digest for name, digest in records.digests_by_name(_compared(records)).items()}
+        records.write(dataclasses.replace(seeds, inputs={**seeds.inputs, **own}))
+
+
+def filled(record):
+    """The record with what follows from it."""
+    match record:
+        case ValidationRecord():
+            return dataclasses.replace(record, saturation=saturation(record.checkpoints))
+        case RowsRecord():
+            rows = tuple(dataclasses.replace(r, alone=r.name.startswith("single/")) for r in record.rows)
+            return dataclasses.replace(record, rows=rows)
+        case SweepRecord():
+            points = tuple(dataclasses.replace(p, alone="/single/" in p.row) for p in record.points)
+            cells = grid_cells(points) if record.kind == "scaling" else ()
+            return dataclasses.replace(record, points=points, cells=cells)
+        case FrontierRecord():
+            until = BEYOND * max(record.compute(p) for p in record.points)
+            laws = [
+                fitted_law(fit_power_law(law.points, rank_by=law.signal), law.series, law.signal, until=until)
+                for law in record.laws
+            ]
+            return dataclasses.replace(record, laws=tuple(laws))
+        case TheoryRecord():
+            said = dataclasses.replace(record, words=tuple(w for w in record.words if w.startswith("No ")))
+            return theory_words(said)
+        case GeometryRecord():
+            return dataclasses.replace(record, relation_line=relation_line(record.relation, record.pairs))
+        case FineTuningRecord() if not record.ties:
+            return dataclasses.replace(record, ties=(_overall_ties(record),))
+        case _:
+            return record
+
+
+def labelled(record, records: Records):
+    """The record with both sides of its comparisons as people call them."""
+    if not isinstance(record, ComparisonsRecord | SweepRecord | FineTuningRecord):
+        return record
+    names = {row.name: row.label for row in records.require(RowsRecord).rows}
+    if isinstance(record, SweepRecord):
+        names = {p.row: p.row.partition("/")[2] for p in record.points}
+    compared = [
+        dataclasses.replace(c, label=f"{names[c.model]} against {names[c.reference]}") for c in record.comparisons
+    ]
+    return dataclasses.replace(record, comparisons=tuple(compared))
+
+
+def _overall_ties(record: FineTuningRecord) -> ColumnTies:
+    """Without scores by item only what was compared can tie."""
+    best = max(record.rows, key=lambda row: row.overall_average.value or 0.0).row
+    pairs = [{c.model, c.reference} for c in record.comparisons if c.within_noise and c.signal is Signal.ACCURACY]
+    tied = tuple(row.row for row in record.rows if {row.row, best} in pairs and row.row != best)
+    return ColumnTies(column=None, signal=Signal.ACCURACY, best=best, tied=tied)
+
+
+def _compared(records: Records) -> list[str]:
+    sweeps = [name_of(SweepRecord, name) for name in records.every(SweepRecord)]
+    return ["comparisons", *sweeps, FineTuningRecord.FILE]
+
+
+if __name__ == "__main__":
+    for name in EXAMPLES:
+        refresh(Path(__file__).with_name(name))

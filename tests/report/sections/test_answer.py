@@ -1,0 +1,54 @@
+import dataclasses
+import shutil
+
+import pytest
+
+from tests.report.conftest import SMALL
+from tests.report.sample_study import write_study
+from trajsoup.report.sections.answer import read_answer
+from trajsoup.report.study import open_study
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.results import AnswerRecord, ComparisonsRecord, Evidence, RowsRecord
+
+
+def test_the_first_line_is_the_answer_and_zero_lies_where_it_should(records):
+    answer = read_answer(records)
+    first, loss = answer.headline, records.require(AnswerRecord).loss
+    assert first.compared == loss
+    assert first.evidence is Evidence.STRONG
+    assert first.verdict == "yes"
+    assert first.low < first.middle < first.high < first.zero  # better is to the left
+    share = (first.high - first.low) / (first.zero - first.middle)
+    assert share == pytest.approx((loss.high - loss.low) / -loss.difference, rel=0.02)
+
+
+def test_every_line_asks_about_the_same_single_merge(records):
+    single = records.require(AnswerRecord).single
+    assert len(read_answer(records).lines) > 1
+    for line in read_answer(records).lines:
+        assert single in (line.model.name, line.reference.name)
+
+
+def test_the_exact_merge_names_every_ingredient_of_the_soup_that_validates_best(records):
+    answer, rows = read_answer(records), {row.name: row for row in records.require(RowsRecord).rows}
+    limited, extended = rows["trajectory-soup/limited"], rows["trajectory-soup/extended"]
+    assert extended.validation_loss < limited.validation_loss
+    assert (answer.headline.model, answer.shipped) == (limited, extended)
+    for key, weight in extended.weights.items():
+        assert f"{key}={weight!r}" in answer.command
+    assert answer.command.endswith("--output soup")
+
+
+def test_two_models_that_are_one_are_the_same_and_not_uncertain(study, tmp_path):
+    copy = shutil.copytree(study, tmp_path / "study")
+    records = Records(copy, held=True)
+    answer, compared = records.require(AnswerRecord), records.require(ComparisonsRecord)
+    same = dataclasses.replace(answer.loss, difference=0.0, low=0.0, high=0.0, within_noise=True)
+    records.write(dataclasses.replace(answer, loss=same))
+    records.write(dataclasses.replace(compared, comparisons=()))
+    (line,) = read_answer(open_study(copy)).lines
+    assert line.verdict == "the same"
+
+
+def test_a_study_without_an_answer_has_no_lines(tmp_path):
+    assert read_answer(open_study(write_study(tmp_path, dataclasses.replace(SMALL, until="comparisons")))) is None

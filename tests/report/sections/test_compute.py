@@ -1,0 +1,52 @@
+import dataclasses
+
+import pytest
+
+from tests.report.conftest import SMALL
+from tests.report.sample_study import CHECKPOINT_BYTES
+from trajsoup.core.signal import Signal
+from trajsoup.report.sections import compute
+from trajsoup.study.records.results import sweep_of
+from trajsoup.study.records.scaling import FrontierRecord
+
+
+@pytest.fixture
+def frontier(records):
+    return records.require(FrontierRecord)
+
+
+def test_a_law_is_drawn_as_the_curve_of_the_record_with_its_band(records, frontier):
+    (figure,) = [f for f in compute.section(records).figures if f.name == "frontier-loss"]
+    laws = [law for law in frontier.laws if law.signal is Signal.LOSS and law.curve]
+    assert laws
+    for law in laws:
+        parts = [trace for trace in figure.figure.data if trace.name == f"law of {law.series}"]
+        drawn = dict(pair for trace in parts for pair in zip(trace.x, trace.y, strict=True))
+        assert drawn == {p.x: p.y for p in law.curve}
+        assert parts[-1].line.dash == "dot"  # past the last point it is extrapolated
+        assert min(parts[-1].x) <= law.measured_until < max(parts[-1].x)
+    filled = [trace for trace in figure.figure.data if trace.fill == "toself"]
+    assert len(filled) == sum(law.curve[0].low is not None for law in laws)
+
+
+def test_a_laws_words_hold_the_intervals_of_both_parameters(frontier):
+    law = next(law for law in frontier.laws if law.asymptote is not None)
+    words = compute.law_words(dataclasses.replace(law, asymptote_interval=(1.5, 1.75), exponent_interval=(0.1, 0.2)))
+    assert "asymptote 1.5000 to 1.7500 and of the exponent 0.100 to 0.200" in words
+    missing = dataclasses.replace(law, asymptote=None, missing="the curve is flat")
+    assert compute.law_words(missing) == "none, the curve is flat"
+
+
+def test_what_a_model_costs_includes_storage_and_what_a_merge_reads_and_writes(frontier):
+    cost = frontier.largest()["Trajectory Soup"].cost
+    kept = len(SMALL.branches) * SMALL.checkpoints
+    assert (cost.checkpoints, cost.checkpoint_bytes) == (kept, kept * CHECKPOINT_BYTES)
+    assert cost.merge_write_bytes == CHECKPOINT_BYTES
+    assert frontier.largest()["Raw"].cost.merge_read_bytes == 0
+    assert "576.0 GB" in [cell for line in compute.costs_table(frontier).texts for cell in line]
+
+
+def test_the_frontiers_table_has_the_models_that_no_cheaper_one_equals(records, frontier):
+    table = compute.frontier_table(frontier, sweep_of(records, "frontier"))
+    assert [row.soup for row in table.rows] == [p.row for p in frontier.points if p.improving]
+    assert all(any(law.series in note for note in table.notes) for law in frontier.laws)

@@ -1,0 +1,73 @@
+import dataclasses
+import shutil
+
+from tests.report.conftest import SMALL
+from tests.report.sample_study import write_study
+from trajsoup.core.signal import Signal
+from trajsoup.report.sections import results
+from trajsoup.report.study import open_study
+from trajsoup.study.records import results as r
+from trajsoup.study.records.files import Records
+
+
+def with_ties(study, folder, *ties):
+    copy = shutil.copytree(study, folder / "study")
+    known = Records(copy).require(r.ComparisonsRecord)
+    Records(copy, held=True).write(dataclasses.replace(known, ties=ties))
+    return {table.name: table for table in results.score_tables(open_study(copy))}
+
+
+def test_the_best_of_a_column_and_what_ties_with_it_are_those_of_the_record(study, tmp_path):
+    best = "trajectory-soup/extended"
+    table = with_ties(
+        study,
+        tmp_path,
+        r.ColumnTies(column=None, signal=Signal.LOSS, best=best, tied=("model-soup/extended", "raw-best")),
+        r.ColumnTies(column="web", signal=Signal.LOSS, best=best, tied=("single-merge",)),
+    )["loss"]
+
+    def found(mark):
+        marked = {
+            row.soup: [name for name, cell in zip(table.columns, row.cells, strict=True) if getattr(cell, mark)]
+            for row in table.rows
+        }
+        return {name: columns for name, columns in marked.items() if columns}
+
+    assert found("in_noise") == {
+        "model-soup/extended": ["Overall"],
+        "raw-best": ["Overall"],
+        "single-merge": ["web"],
+    }
+    assert found("best") == {best: ["web", "Overall"]}
+    assert "≈ marks a value" in table.notes[0]
+
+
+def test_a_tint_runs_from_the_worst_of_a_column_to_its_best(records):
+    for table in results.score_tables(records):
+        for column in range(1, len(table.columns)):
+            cells = [row.cells[column] for row in table.rows]
+            assert {0.0, 1.0} <= {cell.share for cell in cells}
+            best = max(cells, key=lambda cell: cell.share)
+            assert best.value == (min if table.name == "loss" else max)(cell.value for cell in cells)
+
+
+def test_branches_merged_alone_are_no_strategies(records):
+    alone = {row.name for row in records.require(r.RowsRecord).rows if row.alone}
+    assert alone == {f"single/{branch}" for branch in SMALL.branches}
+    for table in results.score_tables(records):
+        assert not alone & {row.soup for row in table.rows}
+    assert alone < {row.soup for row in results.main_table(records).rows}
+
+
+def test_comparisons_are_counted_by_what_their_intervals_say(records):
+    (loss,) = [f for f in results.section(records).figures if f.name == "differences-loss"]
+    found = [c.evidence for c in records.require(r.ComparisonsRecord).comparisons if c.signal is Signal.LOSS]
+    better, worse = found.count(r.Evidence.STRONG), found.count(r.Evidence.AGAINST)
+    noise = len(found) - better - worse
+    start = f"{better} of {len(found)} comparisons are better beyond noise, {worse} worse, {noise} inside it."
+    assert loss.says.startswith(start)
+
+
+def test_a_study_without_scores_has_no_results(tmp_path):
+    study = write_study(tmp_path, dataclasses.replace(SMALL, until="rows"))
+    assert results.section(open_study(study)) is None
