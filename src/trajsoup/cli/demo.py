@@ -34,7 +34,7 @@ def demo(
 ) -> None:
     """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
     from trajsoup.study.file.presets import write_preset
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.records.results import AnswerRecord, PlanRecord, SeedsRecord
     from trajsoup.study.run import run_study
 

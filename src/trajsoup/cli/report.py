@@ -41,6 +41,6 @@ def study_folder(study: Path) -> Path:
     """The folder that holds records/: the one named, or the one that the study file writes to."""
     if study.is_dir():
         return study
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
 
     return load_setup(study).output

@@ -37,7 +37,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Plan, train, validate, screen, select, blend, evaluate. Goes on where it was; runs that exist are not trained."""
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.records.results import AnswerRecord
     from trajsoup.study.run import run_study
 

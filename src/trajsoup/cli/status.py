@@ -13,7 +13,6 @@ from trajsoup.cli.console import show_json, show_table
 from trajsoup.cli.report import StudyPlace, study_folder
 from trajsoup.cli.scan import Json
 from trajsoup.errors import StudyError
-from trajsoup.study.records.files import FOLDER
 
 
 def status(
@@ -33,7 +32,8 @@ def status(
             raise StudyError(f"{study} is a folder, and --json lists stages: name the study file")
         _overview(folder)
         return
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.records.files import FOLDER
     from trajsoup.study.status import stages_of
 
     found = stages_of(load_setup(study))

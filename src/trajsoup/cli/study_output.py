@@ -111,7 +111,7 @@ def limited_instructions() -> Iterator[None]:
     import os
 
     from trajsoup.lm.cpu_isa import isa_environment
-    from trajsoup.study.train.data import cache_folder
+    from trajsoup.study.cache import cache_folder
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

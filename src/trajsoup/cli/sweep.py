@@ -25,7 +25,7 @@ def sweep(
 ) -> None:
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.file.sweeps import SweepKind, parse_sweeps
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.results import SweepRecord

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from trajsoup.core.quantity import parse_whole
 from trajsoup.errors import StudyError
 from trajsoup.store.yaml_file import check_keys
-from trajsoup.study.file.evaluation import whole
 
 
 class SweepKind(StrEnum):
@@ -43,7 +43,7 @@ class Sweep:
     merge_size: int | None = None
 
 
-def parse_sweeps(data: Any, *, where: str) -> tuple[Sweep, ...]:
+def parse_sweeps(data: Any, *, where: object) -> tuple[Sweep, ...]:
     """Read `sweeps`: a list of preset names, `paper` for all of them, or name -> settings."""
     if data is None:
         return ()
@@ -69,5 +69,5 @@ def _sweep(name: str, data: Any, where: str) -> Sweep:
         name=name,
         kind=SweepKind(kind),
         branches=tuple(str(branch) for branch in branches),
-        merge_size=None if size is None else whole(size, f"{where}: merge_size"),
+        merge_size=None if size is None else parse_whole(size, where=f"{where}: merge_size"),
     )

@@ -16,7 +16,7 @@ from trajsoup.core.soup import Strategy
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScalingError
 from trajsoup.study.choosing.main_table import LABELS, RAW
-from trajsoup.study.file.setup import Setup
+from trajsoup.study.file.study import Setup
 from trajsoup.study.file.sweeps import Sweep, SweepKind
 from trajsoup.study.records.files import name_of
 from trajsoup.study.records.results import Estimate, PlanRecord, SweepPoint, SweepRecord
