@@ -34,12 +34,16 @@ class Schedule:
 
     @staticmethod
     def spelled_out(value: Any) -> Any:
-        """A shape alone is a schedule; a floor alone is the paper's "decay to", whose shape we take as linear."""
+        """A shape alone is a schedule; a floor alone is the paper's "decay to", whose shape we take as linear.
+
+        A schedule is written whole: nothing of the one that it replaces stays.
+        """
+        whole = {"shape": Shape.LINEAR.value, "decay_to": 0.0, "decay_share": 0.2}
         match value:
             case {**given}:
-                return {"shape": Shape.LINEAR.value, **given}
+                return {**whole, **given}
             case _:
-                return {"shape": value}
+                return {**whole, "shape": value}
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.decay_to) and self.decay_to >= 0):

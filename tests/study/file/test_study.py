@@ -48,6 +48,16 @@ def test_schedules_and_warmups_are_read_in_every_form(tmp_path):
     assert study.recipes["A"].betas == (0.8, 0.99)
 
 
+def test_a_branchs_schedule_keeps_nothing_of_the_baselines(tmp_path):
+    floor = SMALL.replace(
+        "global_batch: 8", "global_batch: 8, schedule: {shape: wsd, decay_to: 1e-4, decay_share: 50%}"
+    )
+    study = load(tmp_path, floor + "      L: {schedule: linear}\n      C: {schedule: {shape: cosine}}\n")
+    assert study.recipes["EXP2"].schedule == Schedule(shape=Shape.WSD, decay_to=1e-4, decay_share=0.5)
+    assert study.recipes["L"].schedule == Schedule(shape=Shape.LINEAR)
+    assert study.recipes["C"].schedule == Schedule(shape=Shape.COSINE)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
