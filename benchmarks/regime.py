@@ -105,11 +105,12 @@ def measure(cell: dict, folder: Path) -> dict:
     from trajsoup.lm.probe import probe_of
     from trajsoup.merge.branches import scan_branches
     from trajsoup.store.checkpoint import open_checkpoint
+    from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_study
     from trajsoup.study.score.rows import ScoreSettings
     from trajsoup.study.score.scorer import Scorer
     from trajsoup.study.train.branches import train_study
-    from trajsoup.study.train.data import cache_folder, load_data
+    from trajsoup.study.train.data import load_data
 
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
     from trajsoup.lm.cpu_isa import isa_environment
+    from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.presets import Preset, write_preset
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.run import run_study
-    from trajsoup.study.train.data import cache_folder
 
     os.environ |= isa_environment(cache=cache_folder())
     read_bytes: Counter[str] = Counter()

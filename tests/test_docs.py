@@ -38,6 +38,33 @@ def test_every_example_of_a_study_file_is_one(title, tmp_path):
     assert study.horizon % study.checkpoint_every == 0
 
 
+def test_the_example_of_runs_is_one(tmp_path):
+    from trajsoup.study.file.study import load_setup
+
+    (tmp_path / "study.yaml").write_text(generator().RUNS)
+    assert len(load_setup(tmp_path / "study.yaml").runs.branches) == 1
+
+
+def test_every_declared_field_of_a_study_file_is_on_its_page():
+    """A new field is one declaration: it comes to the page by itself, and a new part of the file needs its section."""
+    import dataclasses
+    import typing
+
+    from trajsoup.store.fields import declared
+    from trajsoup.study.file.study import ForeignStudy, Study
+
+    page = (ROOT / "docs" / "study-file.md").read_text()
+    left, seen = [Study, ForeignStudy], set()
+    while left:
+        kind = left.pop()
+        seen.add(kind)
+        for field in declared(kind):
+            assert f"| `{field.key}` | {field.help.replace('|', chr(92) + '|')}" in page, (kind, field.key)
+            inside = [field.hint, *typing.get_args(field.hint)]
+            left += [k for k in inside if isinstance(k, type) and dataclasses.is_dataclass(k) and k not in seen]
+    assert len(seen) > 8
+
+
 @pytest.mark.parametrize("row", rows_of_the_map(), ids=lambda row: row["paper"].strip())
 def test_every_function_and_test_in_the_paper_map_exists(row):
     for place in re.findall(r"`([^`]+)`", row["functions"]):

@@ -52,3 +52,12 @@ def test_the_module_runs_as_the_command_does(tmp_path):
     assert done.returncode == 1
     assert done.stderr == f"error: there is no run at {tmp_path / 'gone'}: check the path\n"
     assert done.stdout == ""
+
+
+def test_help_loads_neither_yaml_nor_msgspec_nor_the_study_file():
+    import subprocess
+    import sys
+
+    code = "import sys, trajsoup.cli.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"yaml", "msgspec", "trajsoup.study.file.study", "trajsoup.store.fields"}

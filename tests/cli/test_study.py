@@ -12,7 +12,7 @@ import yaml
 from tests.command import refused, succeeds
 from trajsoup.store.lock import holding, this_process
 from trajsoup.study.file.presets import Preset, preset_study, write_preset
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.run import is_finished
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -93,7 +93,7 @@ def test_runs_that_exist_need_documents_to_be_scored_on(runs, tmp_path):
 @pytest.mark.parametrize("preset", list(Preset))
 def test_every_preset_is_a_study_file_that_loads(preset, tmp_path):
     setup = load_setup(write_preset(preset, tmp_path / "demo"))
-    assert len(setup.study.recipes) >= 2
+    assert len(setup.recipes) >= 2
     assert write_preset(preset, tmp_path / "demo").is_file()  # the same again: gone on with
 
 

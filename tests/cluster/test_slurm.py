@@ -42,8 +42,7 @@ def test_bash_takes_every_script(study):
 
 
 def trained_with(setup, **changes):
-    trainer = dataclasses.replace(setup.study.trainer, **changes)
-    return dataclasses.replace(setup, study=dataclasses.replace(setup.study, trainer=trainer))
+    return dataclasses.replace(setup, trainer=dataclasses.replace(setup.trainer, **changes))
 
 
 def test_a_job_asks_for_what_the_study_declares(study):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.merge.branches import save_branches, scan_branches
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.run import run_study
 
 

@@ -134,6 +134,8 @@ def test_a_pipe_in_a_name_does_not_break_the_table(runs, tmp_path):
         ("no front matter --- license: mit", {}),
         ("---\n: [broken\n---\n", {}),
         ("---\n- a list\n---\n", {}),
+        ("---\nlicense: mit\ndate: 2024-02-30\n---\n", {}),
+        ("---\nlicense: !!int x\n---\n", {}),
     ],
 )
 def test_only_what_binds_the_soup_is_taken_from_an_older_card(runs, tmp_path, card, inherited):

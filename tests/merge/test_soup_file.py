@@ -40,17 +40,20 @@ def test_a_soup_file_is_told_from_a_study(tmp_path):
     ("text", "message"),
     [
         ("ingredients: []\n", r"lists no ingredients"),
-        ("ingredients: a\n", r"lists no ingredients"),
+        ("ingredients: a\n", r"ingredients is 'a': write a list"),
         ("ingredient: [a]\n", r"unknown key 'ingredient': did you mean 'ingredients'\?"),
-        ("ingredients: [{path: a, wieght: 1}]\n", r"ingredient 1: unknown key 'wieght': did you mean 'weight'\?"),
-        ("ingredients: [{weight: 1}]\n", r"ingredient 1 has no path"),
+        (
+            "ingredients: [{path: a, wieght: 1}]\n",
+            r"ingredients, number 1: unknown key 'wieght': did you mean 'weight'\?",
+        ),
+        ("ingredients: [{weight: 1}]\n", r"ingredients, number 1: `path` is missing"),
         (
             "ingredients: [a, {path: b, weight: 1}]\n",
             r"1 of 2 ingredients have a weight: give all of them one, or none",
         ),
-        ("ingredients: [{path: a, weight: half}]\n", r"ingredient 1 has the weight 'half', which is not a number"),
-        ("ingredients: [{path: a, weight: true}]\n", r"ingredient 1 has the weight True"),
-        ("ingredients: [3]\n", r"ingredient 1: expected `key: value` lines, got 3"),
+        ("ingredients: [{path: a, weight: half}]\n", r"ingredients, number 1: weight is 'half', which is not a number"),
+        ("ingredients: [{path: a, weight: true}]\n", r"ingredients, number 1: weight is True"),
+        ("ingredients: [3]\n", r"ingredients, number 1: expected `key: value` lines, got 3"),
     ],
 )
 def test_a_wrong_soup_file_is_named_with_the_place(tmp_path, text, message):

@@ -100,7 +100,7 @@ def test_a_bad_value_in_json_lines_is_named_by_its_line(tmp_path, value):
 @pytest.mark.parametrize("line", ["{", "[1, 2]", "3", "[" * 100_000])
 def test_a_line_that_is_no_json_object_is_named(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n' + line)
-    with pytest.raises(ScanError, match=r"metrics\.jsonl, line 2: is not (a )?JSON.*mend or remove"):
+    with pytest.raises(ScanError, match=r"metrics\.jsonl, line 2 is damaged .*: mend or remove"):
         read_metrics(tmp_path)
 
 

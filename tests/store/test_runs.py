@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.checkpoints import write_checkpoint
-from trajsoup.errors import CheckpointError, ScanError
+from trajsoup.errors import ScanError
 from trajsoup.store.runs import scan_run
 
 TENSORS = {"w": torch.ones(4), "v": torch.zeros(2)}
@@ -168,7 +168,7 @@ def test_the_last_trainer_state_tells_of_all_checkpoints(tmp_path):
 def test_a_damaged_trainer_state_is_named(tmp_path):
     folders(tmp_path, "checkpoint-1")
     (tmp_path / "checkpoint-1" / "trainer_state.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"trainer_state\.json is not valid JSON"):
+    with pytest.raises(ScanError, match=r"trainer_state\.json is damaged .*: copy or save it again"):
         scan_run(tmp_path)
 
 

@@ -100,3 +100,47 @@ def test_an_unknown_key_brings_the_nearest_known_one():
         check_keys({"zzz": 1}, ("fork_point", "branches"), where="here")
     with pytest.raises(StudyError, match=r"here: expected `key: value` lines, got \[1\]"):
         check_keys([1], ("a",), where="here")
+
+
+GARBAGE = {
+    "no such month": "a: 2024-13-45\n",
+    "no such day": "a: 2024-02-30\n",
+    "no such hour": "a: 2024-01-01 25:00:00\n",
+    "tagged number": "a: !!int x\n",
+    "tagged float": "a: !!float x\n",
+    "tagged bytes": "a: !!binary ä\n",
+    "tagged time": "a: !!timestamp x\n",
+    "tagged truth": "a: !!bool x\n",
+    "tagged map": "a: !!map [1]\n",
+    "tagged list": "a: !!seq {b: 1}\n",
+    "tagged set": "a: !!set [1]\n",
+    "tagged pairs": "a: !!pairs {b: 1}\n",
+    "ordered map": "a: !!omap [1]\n",
+    "hexadecimal nothing": "a: 0x_\n",
+    "binary nothing": "a: 0b_\n",
+    "5,000 digits": f"a: {'9' * 5000}\n",
+    "5,000 hexadecimal digits": f"a: 0x{'f' * 5000}\n",
+    "huge": "a: 99999999999999999999999\n",
+    "deep": "a: " + "[" * 10_000 + "]" * 10_000 + "\n",
+    "deep blocks": "".join("- " for _ in range(10_000)) + "x\n",
+    "list as key": "? [1, 2]\n: x\n",
+    "map as key": "? {a: 1}\n: x\n",
+    "merge of nothing": "<<: 3\n",
+    "two documents": "a: 1\n---\nb: 2\n",
+    "null byte": "a: \0\n",
+    "half a surrogate": 'a: "\\ud800"\n<<: [\n',
+}
+
+
+@pytest.mark.parametrize("text", GARBAGE.values(), ids=GARBAGE)
+def test_whatever_is_wrong_with_a_file_is_one_line(tmp_path, text):
+    with pytest.raises(StudyError) as caught:
+        load_yaml(written(tmp_path, text))
+    assert "study.yaml is not valid" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 500
+
+
+def test_many_keys_are_read_in_time(tmp_path):
+    text = "".join(f"key{i}: {i}\n" for i in range(20_000))
+    assert len(load_yaml(written(tmp_path, text))) == 20_000

@@ -6,7 +6,7 @@ import torch
 from tests.study.studies import make_fork_point
 from tests.study.tiny_study import small_documents
 from trajsoup.merge.branches import save_branches, scan_branches
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord, TrainRecord
 from trajsoup.study.records.scaling import TheoryRecord
 from trajsoup.study.run import run_study

@@ -255,8 +255,7 @@ def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch
     shutil.copytree(ran.setup.output, folder, symlinks=True)
     for name in ("records", "scores", "soup"):
         shutil.rmtree(folder / name)
-    study = dataclasses.replace(ran.setup.study, output=folder)
-    setup = dataclasses.replace(ran.setup, output=folder, study=study)
+    setup = dataclasses.replace(ran.setup, output=folder)
     again = run_study(setup, corpus=small_documents(tmp_path), cache=tmp_path / "cache")
     branches = {path.name for path in (folder / "branches").iterdir()}
     of_branches = {key: count for key, count in reads.items() if key[1] in branches}
@@ -279,8 +278,7 @@ def test_status_lists_what_is_done_and_what_is_out_of_date(ran, tmp_path):
     path = folder / "records" / "screen.json"
     changed = json.loads(path.read_text()) | {"tolerance": 0.4}
     path.write_text(json.dumps(changed))
-    study = dataclasses.replace(ran.setup.study, output=folder)
-    states = {s.stage: s.state for s in stages_of(dataclasses.replace(ran.setup, output=folder, study=study))}
+    states = {s.stage: s.state for s in stages_of(dataclasses.replace(ran.setup, output=folder))}
     assert states["screen"] == "done"
     assert states["rows"] == "out of date"
 
@@ -289,8 +287,7 @@ def test_a_changed_evaluation_trains_nothing_again(ran, tmp_path, fork_point):
     evaluation = dataclasses.replace(ran.setup.evaluation, ks=(1, 2))
     folder = tmp_path / "copy"
     shutil.copytree(ran.setup.output, folder, symlinks=True)
-    study = dataclasses.replace(ran.setup.study, output=folder)
-    setup = dataclasses.replace(ran.setup, output=folder, study=study, evaluation=evaluation, sweeps=())
+    setup = dataclasses.replace(ran.setup, output=folder, evaluation=evaluation, sweeps=())
     again = run_study(setup, corpus=small_documents(tmp_path), cache=tmp_path / "cache")
     assert "train" not in again.made
     assert "rows" in again.made
@@ -308,12 +305,12 @@ def test_two_runs_of_one_study_at_once_are_refused(ran):
 
 
 def test_another_seed_changes_fork_point_order_and_folder(tmp_path, fork_point):
-    from trajsoup.study.file.setup import with_seed
+    from trajsoup.study.file.study import with_seed
 
     setup = make_study(tmp_path / "one", fork_point)
     other = with_seed(setup, 2)
     assert other.output == setup.output / "seeds" / "2"
-    assert all(other.study.recipes[name].seed != recipe.seed for name, recipe in setup.study.recipes.items())
+    assert all(other.recipes[name].seed != recipe.seed for name, recipe in setup.recipes.items())
     assert other.digest != setup.digest
 
 
@@ -328,7 +325,7 @@ def test_the_example_records_can_be_read():
 
 def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_path):
     from trajsoup.merge.branches import save_branches, scan_branches
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
 
     folders = sorted(path for path in (ran.setup.output / "branches").iterdir() if path.is_dir())
     found = scan_branches(folders, fork_point=ran.setup.output / "fork")
@@ -374,3 +371,26 @@ def test_a_study_of_one_branch_ends_with_its_merge_and_says_that_there_is_no_sou
     assert any("no soup to compare" in words for words in answer.words)
     assert answer.soup == "single-merge"
     assert (setup.output / answer.soup_folder / "soup.json").is_file()
+
+
+def test_a_study_is_planned_once_and_the_plan_is_passed_on(tmp_path, fork_point, monkeypatch):
+    from trajsoup.study import workbench
+    from trajsoup.study.stages.plan import plan_stage
+    from trajsoup.study.stages.train import train_stage
+    from trajsoup.study.train import branches
+
+    planned = []
+    for module in (workbench, branches):
+        plan = module.plan_study
+        monkeypatch.setattr(module, "plan_study", lambda study, plan=plan: planned.append(study) or plan(study))
+    setup = make_study(tmp_path / "once", fork_point)
+    bench = workbench.Workbench(
+        setup,
+        cache=tmp_path / "cache",
+        progress=lambda what, done, total: None,
+        corpus=small_documents(tmp_path),
+        records=Records(setup.output, held=True),
+    )
+    assert plan_stage(bench)
+    assert train_stage(bench)
+    assert planned == [setup]

@@ -7,7 +7,7 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.records.results import EvaluationsRecord, TrainRecord
 from trajsoup.study.run import run_study
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.lm.stand_in import END, SEQUENCE
 from tests.study.studies import byte_corpus, make_fork_point, write_study
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.run import run_study
 
 TEXT = f"""

@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 
-from trajsoup.store.json_file import json_text
-
 Cell = str | int | float | None
 
 
 def show_json(data: Any) -> None:
     """Print a result for programs."""
+    from trajsoup.store.json_file import json_text
+
     typer.echo(json_text(data))
 
 

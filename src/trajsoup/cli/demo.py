@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
     from trajsoup.study.file.presets import Preset, write_preset
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
 
     if preset not in tuple(Preset):
         raise typer.BadParameter(f"{preset!r} is not {', '.join(Preset)}", param_hint="--preset")

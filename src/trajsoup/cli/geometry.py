@@ -14,14 +14,14 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
 
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.report.sections.geometry import tables
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.cache import cache_folder
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.records.files import Records, writing
     from trajsoup.study.records.results import GeometryRecord, RowsRecord
     from trajsoup.study.records.scaling import TheoryRecord
     from trajsoup.study.score.scorer import silent
     from trajsoup.study.stages.geometry import geometry_stage
     from trajsoup.study.stages.theory import theory_stage
-    from trajsoup.study.train.data import cache_folder
     from trajsoup.study.workbench import Workbench
 
     setup = load_setup(study_file(study))

@@ -73,7 +73,7 @@ def study_folder(study: Path) -> Path:
     """The folder that holds records/: the one named, or the one that the study file writes to."""
     if study.is_dir():
         return study
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
 
     return load_setup(study).output
 
@@ -97,7 +97,7 @@ def chosen_executor(engine: Engine, address: str | None) -> Iterator[Executor | 
 def limited_instructions() -> Iterator[None]:
     """Give torch, before it is loaded here, the instructions it may use on this machine; afterwards all is as it was."""
     from trajsoup.lm.cpu_isa import isa_environment
-    from trajsoup.study.train.data import cache_folder
+    from trajsoup.study.cache import cache_folder
 
     wanted = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", **isa_environment(cache=cache_folder())}
     added = {name: value for name, value in wanted.items() if name not in os.environ}  # what the user set stays

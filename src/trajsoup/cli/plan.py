@@ -24,19 +24,15 @@ def plan(
 ) -> None:
     """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
     from trajsoup.core.quantity import format_tokens
+    from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_study
-    from trajsoup.study.train.data import cache_folder, load_data
-    from trajsoup.study.train.plan import plan_study, require_room
+    from trajsoup.study.train.data import load_data
+    from trajsoup.study.train.plan import on_corpus, plan_study, require_room
 
     loaded = load_study(study_file(study))
-    plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
-    data = load_data(loaded, cache=cache_folder()) if corpus else None
-    planned = plan_study(
-        loaded,
-        train_tokens=None if data is None else len(data.train.tokens),
-        validation_tokens=None if data is None else len(data.validation.tokens),
-        vocab_size=None if data is None else data.vocab_size,
-    )
+    planned = plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
+    if corpus:
+        planned = on_corpus(planned, load_data(loaded, cache=cache_folder()))
     if as_json:
         show_json(_as_json(planned))
         require_room(planned)

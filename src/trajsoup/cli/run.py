@@ -27,7 +27,7 @@ from trajsoup.cli.study_output import StageLines, show_study
 from trajsoup.cli.train import live
 
 if TYPE_CHECKING:
-    from trajsoup.study.file.setup import Setup
+    from trajsoup.study.file.study import Setup
 
 
 class Emit(StrEnum):
@@ -49,7 +49,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Plan, train, validate, screen, select, blend, evaluate, report. Goes on where it was; existing runs are not trained."""
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
 
     setup = load_setup(study_file(study))
     if emit is not None:

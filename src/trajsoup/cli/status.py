@@ -27,7 +27,7 @@ def status(
     if study.is_dir() and not as_json:
         _overview(folder)
         return
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.records.files import FOLDER
     from trajsoup.study.status import stages_of
 

@@ -38,7 +38,7 @@ def sweep(
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
     from trajsoup.report.sections.ablations import sweep_table
-    from trajsoup.study.file.setup import load_setup
+    from trajsoup.study.file.study import load_setup
     from trajsoup.study.file.sweeps import parse_sweeps
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.results import SweepRecord

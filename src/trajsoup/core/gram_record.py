@@ -7,8 +7,7 @@ checkpoint that changed is not. `named` goes from hashes to the names a study us
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,36 +17,51 @@ from trajsoup.errors import GeometryError
 FORMAT = "trajsoup-gram-1"
 
 
-def gram_to_json(gram: Gram) -> dict[str, Any]:
-    """The matrix as JSON values; of the symmetric products only the lower triangle."""
-    return {
-        "format": FORMAT,
-        "keys": list(gram.keys),
-        "centre": gram.centre,
-        "groups": {
-            name: {
-                "elements": products.elements,
-                "centre_square": products.centre_square,
-                "along_centre": products.along_centre.tolist(),
-                "inner": [products.inner[i, : i + 1].tolist() for i in range(len(gram.keys))],
-            }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductsRecord:
+    """The products of one group of tensors; of the symmetric ones only the lower triangle."""
+
+    elements: int
+    centre_square: float
+    along_centre: list[float]
+    inner: list[list[float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GramRecord:
+    """A Gram matrix as JSON values."""
+
+    format: str = FORMAT
+    keys: tuple[str, ...]
+    centre: str | None
+    groups: Mapping[str, ProductsRecord]
+    nonfinite: tuple[Nonfinite, ...]
+
+
+def record_of(gram: Gram) -> GramRecord:
+    """The matrix as a record."""
+    return GramRecord(
+        keys=gram.keys,
+        centre=gram.centre,
+        groups={
+            name: ProductsRecord(
+                elements=products.elements,
+                centre_square=products.centre_square,
+                along_centre=products.along_centre.tolist(),
+                inner=[products.inner[i, : i + 1].tolist() for i in range(len(gram.keys))],
+            )
             for name, products in gram.groups.items()
         },
-        "nonfinite": [{"key": bad.key, "file": bad.file, "tensor": bad.tensor} for bad in gram.nonfinite],
-    }
+        nonfinite=gram.nonfinite,
+    )
 
 
-def gram_from_json(data: Mapping[str, Any]) -> Gram:
-    """Read a record back, refusing one that is damaged or of another format."""
-    if data.get("format") != FORMAT:
-        raise GeometryError(f"the record has the format {data.get('format')!r}, not {FORMAT!r}: compute it anew")
-    try:
-        keys = tuple(str(key) for key in data["keys"])
-        groups = {str(name): _products(entry, len(keys)) for name, entry in data["groups"].items()}
-        bad = tuple(Nonfinite(key=b["key"], file=b["file"], tensor=b["tensor"]) for b in data["nonfinite"])
-        return Gram(keys=keys, centre=data["centre"], groups=groups, nonfinite=bad)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GeometryError(f"the Gram record is damaged ({error!r}): delete it, and it is computed anew") from error
+def gram_of(record: GramRecord) -> Gram:
+    """The matrix of a record; one of another format or size is refused."""
+    if record.format != FORMAT:
+        raise GeometryError(f"the record has the format {record.format!r}, not {FORMAT!r}: compute it anew")
+    groups = {name: _products(entry, len(record.keys)) for name, entry in record.groups.items()}
+    return Gram(keys=record.keys, centre=record.centre, groups=groups, nonfinite=record.nonfinite)
 
 
 def named(gram: Gram, hashes: Mapping[str, str], *, centre: str | None) -> Gram:
@@ -63,13 +77,13 @@ def named(gram: Gram, hashes: Mapping[str, str], *, centre: str | None) -> Gram:
     )
 
 
-def _products(entry: Mapping[str, Any], size: int) -> Products:
-    inner, along = np.zeros((size, size)), np.asarray(entry["along_centre"], np.float64)
-    lines = entry["inner"]
+def _products(entry: ProductsRecord, size: int) -> Products:
+    inner, along, lines = np.zeros((size, size)), np.asarray(entry.along_centre, np.float64), entry.inner
     if len(lines) != size or along.shape != (size,) or any(len(line) != i + 1 for i, line in enumerate(lines)):
-        raise ValueError(f"products of {len(lines)} checkpoints for {size} keys")
+        raise GeometryError(
+            f"the Gram record is damaged (products of {len(lines)} checkpoints for {size} keys): delete it, and it is "
+            "computed anew"
+        )
     for i, line in enumerate(lines):
         inner[i, : i + 1] = inner[: i + 1, i] = line
-    return Products(
-        inner=inner, along_centre=along, centre_square=float(entry["centre_square"]), elements=int(entry["elements"])
-    )
+    return Products(inner=inner, along_centre=along, centre_square=entry.centre_square, elements=entry.elements)

@@ -1,4 +1,7 @@
-"""Quantities as people write them: 600B tokens, 12.5B, 5GB, 1 %."""
+"""Quantities as people write them: 600B tokens, 12.5B, 5GB, 1 %.
+
+A field of a file declares its quantity by type (`horizon: Tokens`); the type names the function that reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
+from typing import Annotated
 
 from trajsoup.errors import StudyError
 
 SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _TOKENS = {suffix.lower(): scale for suffix, scale in SUFFIXES.items()}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_QUANTITY = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)")
+_QUANTITY = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([a-zA-Z]*)")
 
 
-def parse_tokens(value: object, *, where: str) -> int:
+def parse_tokens(value: object, *, where: object) -> int:
     """Read a positive whole number of tokens, with an optional suffix k, M, B or T (in either case)."""
     number = _scaled(value, _TOKENS)
     if number is None:
@@ -32,7 +37,7 @@ def tokens_in_name(number: str, suffix: str) -> int:
     return int(scaled)
 
 
-def parse_bytes(value: object, *, where: str) -> int:
+def parse_bytes(value: object, *, where: object) -> int:
     """Read a positive number of bytes, with an optional unit like GB (10**9) or GiB (2**30), in either case."""
     number = _scaled(value, _BYTES)
     if number is None or number < 1:
@@ -55,7 +60,7 @@ def format_tokens(tokens: int) -> str:
     return str(tokens)
 
 
-def parse_share(value: object, *, where: str) -> float:
+def parse_share(value: object, *, where: object) -> float:
     """Read a share: `1%`, or a number between 0 and 1."""
     text = str(value).strip()
     try:
@@ -67,23 +72,42 @@ def parse_share(value: object, *, where: str) -> float:
     return share
 
 
-def parse_whole(value: object, *, where: str, least: int = 0) -> int:
+def parse_whole(value: object, *, where: object, least: int = 0) -> int:
     """Read a whole number that counts nothing in tokens: a seed, a batch, a number of repeats. No suffixes."""
     number = parse_number(value, where=where)
     if number != int(number) or number < least:
         raise StudyError(f"{where} is {value!r}: use a whole number of {least} or more")
-    return int(number)
+    return value if isinstance(value, int) else int(number)
 
 
-def parse_number(value: object, *, where: str) -> float:
+def parse_number(value: object, *, where: object, above: float = -math.inf) -> float:
     """Read a finite number. YAML takes `1e-4` for text, so text that is a number counts as one."""
     try:
-        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else math.nan
-    except ValueError:
+        number = parse_score(value, where=where)
+    except StudyError:
         number = math.nan
     if not math.isfinite(number):
-        raise StudyError(f"{where} is {value!r}, which is not a finite number: mend it")
+        raise StudyError(f"{where} is {value!r:.60}, which is not a finite number: mend it")
+    if number <= above:
+        raise StudyError(f"{where} is {value!r}: use a number above {above:g}")
     return number
+
+
+def parse_score(value: object, *, where: object) -> float:
+    """Read a number that a model may have been given: NaN and infinity too."""
+    try:
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise StudyError(f"{where} is {value!r:.60}, which is not a number: mend it")
+
+
+Tokens = Annotated[int, parse_tokens]
+Share = Annotated[float, parse_share]
+Count = Annotated[int, partial(parse_whole, least=1)]
+Positive = Annotated[float, partial(parse_number, above=0)]
+Score = Annotated[float, parse_score]
 
 
 def format_bytes(nbytes: float) -> str:

@@ -9,13 +9,21 @@ can be averaged coordinate by coordinate, and the same training distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from typing import Annotated, Any, ClassVar
 
-from trajsoup.core.quantity import format_tokens
+from trajsoup.core.quantity import Count, format_tokens, parse_number, parse_share, parse_tokens
 from trajsoup.core.schedule import Schedule, Shape
-from trajsoup.errors import RecipeError
+from trajsoup.errors import RecipeError, StudyError
+
+_SHARED = "and branches must share it to be averaged: change it for the whole study, or perturb a field of the recipe"
+_ARCHITECTURE = (
+    "model", "architecture", "config", "hidden_size", "num_hidden_layers", "num_experts", "n_routed_experts",
+    "vocab_size", "num_attention_heads", "intermediate_size", "sequence_length", "fork_point", "tokenizer",
+)  # fmt: skip
+_MIXTURE = ("corpus", "data", "mixture", "data_mixture", "train", "dataset", "datasets", "weights")
 
 
 class Optimizer(StrEnum):
@@ -40,20 +48,46 @@ class Warmup:
         return f"{self.share * 100:.4g}%" if self.tokens is None else format_tokens(self.tokens)
 
 
+def parse_warmup(value: object, *, where: object) -> Warmup:
+    """Read a share of the horizon (1%, 0.01) or tokens (5B)."""
+    if str(value).strip().endswith("%") or (isinstance(value, int | float) and 0 <= value < 1):
+        return Warmup(share=parse_share(value, where=where))
+    return Warmup(tokens=parse_tokens(value, where=where))
+
+
+def parse_betas(value: Any, *, where: object) -> tuple[float, float]:
+    """Read two numbers."""
+    match value:
+        case [first, second]:
+            return parse_number(first, where=where), parse_number(second, where=where)
+        case _:
+            raise StudyError(f"{where} is {value!r:.100}: write two numbers, like [0.9, 0.95]")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """How one branch trains. The defaults are the paper's EXP1."""
 
-    optimizer: Optimizer = Optimizer.MUON
-    momentum: float = 0.0  # of Muon; AdamW's is betas[0]
-    peak_lr: float = 3.39e-4
-    global_batch: int = 256  # sequences per optimizer step
-    seed: int = 1234  # of the data order
-    schedule: Schedule = field(default_factory=Schedule)
-    warmup: Warmup = field(default_factory=Warmup)
-    weight_decay: float = 0.1  # decoupled
-    clip: float = 1.0  # largest norm of the gradient of all parameters together
-    betas: tuple[float, float] = (0.9, 0.95)  # of AdamW
+    MISPLACED: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(_ARCHITECTURE, f"would change the architecture, {_SHARED}"),
+        **dict.fromkeys(_MIXTURE, f"would change the data mixture, {_SHARED}"),
+    }
+
+    optimizer: Annotated[Optimizer, "muon (hidden matrices; the rest AdamW) or adamw."] = Optimizer.MUON
+    momentum: Annotated[float, "Of Muon, from 0 below 1. For adamw set betas instead."] = 0.0
+    peak_lr: Annotated[float, "Learning rate after the warmup."] = 3.39e-4
+    global_batch: Annotated[Count, "Sequences in one optimizer step, over all processes."] = 256
+    seed: Annotated[int, "Of the data order."] = 1234
+    schedule: Annotated[Schedule, "A shape, or `{decay_to: LR, ...}`; see below."] = Schedule()
+    warmup: Annotated[Warmup, parse_warmup, "Linear: a share of the horizon (1%), or tokens (5B)."] = Warmup()
+    weight_decay: Annotated[float, "Decoupled; norms and biases are not decayed."] = 0.1
+    clip: Annotated[float, "Largest norm of the gradient of all parameters together."] = 1.0
+    betas: Annotated[tuple[float, float], parse_betas, "Of AdamW: [beta1, beta2]."] = (0.9, 0.95)
+
+    def require_used(self, given: Collection[str]) -> None:
+        """Refuse a given field that would have no effect."""
+        if "momentum" in given and self.optimizer is Optimizer.ADAMW:
+            raise RecipeError("momentum is Muon's: with adamw set betas, whose first value is its momentum")
 
     def __post_init__(self) -> None:
         _require(self.peak_lr > 0 and math.isfinite(self.peak_lr), "peak_lr", self.peak_lr, "above 0")

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from trajsoup.core.pool import Pool, ranked
+from trajsoup.core.quantity import Count
 from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
@@ -21,9 +23,11 @@ from trajsoup.errors import SelectionError
 class Retention:
     """What to keep of each branch. The union counts."""
 
-    top_k: int  # best by validation: at least the largest K of any soup under study
-    every_nth: int | None = None  # counted by position from the fork point, so that pruning does not shift it
-    last: bool = True  # a trainer resumes from it
+    # of top_k at least the largest K of any soup under study; every_nth is counted by position from the fork point, so
+    # that pruning does not shift it; from the last a trainer resumes
+    top_k: Annotated[Count, "Best checkpoints of each branch by validation that stay."]
+    every_nth: Annotated[Count | None, "Besides, every n-th of each branch. Default: none for that reason."] = None
+    last: Annotated[bool, "Besides, the last checkpoint of each branch."] = True
 
     def __post_init__(self) -> None:
         if self.top_k < 1 or (self.every_nth is not None and self.every_nth < 1):

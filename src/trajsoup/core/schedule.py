@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Any
 
+from trajsoup.core.quantity import Share
 from trajsoup.errors import RecipeError
 
 
@@ -26,15 +28,28 @@ class Shape(StrEnum):
 class Schedule:
     """A shape and its floor."""
 
-    shape: Shape = Shape.CONSTANT
-    decay_to: float = 0.0  # learning rate at the horizon; unused by CONSTANT
-    decay_share: float = 0.2  # of the horizon; used by WSD alone
+    shape: Annotated[Shape, "constant, linear, cosine or wsd. With a decay_to alone: linear."] = Shape.CONSTANT
+    decay_to: Annotated[float, "Learning rate at the horizon; unused by constant."] = 0.0
+    decay_share: Annotated[Share, "Share of the horizon over which wsd decays."] = 0.2
+
+    @staticmethod
+    def spelled_out(value: Any) -> Any:
+        """A shape alone is a schedule; a floor alone is the paper's "decay to", whose shape we take as linear.
+
+        A schedule is written whole: nothing of the one that it replaces stays.
+        """
+        whole = {"shape": Shape.LINEAR.value, "decay_to": 0.0, "decay_share": 0.2}
+        match value:
+            case {**given}:
+                return {**whole, **given}
+            case _:
+                return {**whole, "shape": value}
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.decay_to) and self.decay_to >= 0):
-            raise RecipeError(f"schedule.decay_to is {self.decay_to:g}: use a learning rate of 0 or more")
+            raise RecipeError(f"decay_to is {self.decay_to:g}: use a learning rate of 0 or more")
         if not 0 < self.decay_share <= 1:
-            raise RecipeError(f"schedule.decay_share is {self.decay_share:g}: use a share above 0 and up to 1")
+            raise RecipeError(f"decay_share is {self.decay_share:g}: use a share above 0 and up to 1")
 
     def describe(self) -> str:
         """As the paper's table of branches words it."""

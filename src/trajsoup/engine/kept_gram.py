@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from trajsoup.core.gram import Gram, subset, tensor_groups
-from trajsoup.core.gram_record import gram_from_json, gram_to_json, named
+from trajsoup.core.gram_record import GramRecord, gram_of, named, record_of
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import GeometryError
 from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 
 FILE = "gram.json"
@@ -61,7 +63,7 @@ def kept_gram(
             executor=executor,
             progress=progress,
         )
-        write_atomic(path, json.dumps(gram_to_json(known)) + "\n")
+        write_atomic(path, json.dumps(asdict(record_of(known))) + "\n")
     return named(subset(known, list(distinct)), wanted, centre=centre)
 
 
@@ -69,6 +71,7 @@ def _read(path: Path) -> Gram | None:
     if not path.is_file():
         return None
     try:
-        return gram_from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError, GeometryError):
+        record = read_json(path, GramRecord, cure="delete it", error=GeometryError, nan=True)
+        return gram_of(record)
+    except GeometryError:
         return None  # a memory of products, nothing more: they are taken again

@@ -16,11 +16,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trajsoup.core.quantity import Tokens
 from trajsoup.core.splits import Split, document_hash, require_shares, split_of
 from trajsoup.errors import CorpusError, OutputError
 from trajsoup.lm import builtin
@@ -29,10 +30,12 @@ from trajsoup.lm.tasks.training import tasks_digest
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer, train_tokenizer
 from trajsoup.lm.writing import TokenWriter
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.fields import Name
 from trajsoup.store.publish import publishing
 
 FORMAT = 1  # raise it when the same input would give other tokens
 BUILTIN_SHARES = {Split.PRETRAIN: 0.35, Split.TRAIN: 0.45, Split.VALIDATION: 0.1, Split.TEST: 0.1}
+Files = tuple[Path, ...]
 HELD_OUT_SHARE = 0.05  # of a user's training documents, for a validation or test set that was not named
 TOKENIZER_CHARACTERS = 32 << 20  # more text changes a small vocabulary no further
 
@@ -79,18 +82,27 @@ class Corpus:
 class CorpusSpec:
     """Where documents come from. Without a training path it is the builtin corpus."""
 
-    pretrain: tuple[Path, ...] = ()  # files or folders; for a study that makes its own fork point
-    train: tuple[Path, ...] = ()
-    validation: tuple[Path, ...] = ()  # empty: taken from train, by hash
-    test: tuple[Path, ...] = ()  # empty: taken from train, by hash
-    tokenizer: Path | None = None  # a folder; None: a byte-level BPE is trained on the training documents
-    vocab_size: int = 1024  # of a tokenizer that is trained here
-    text_field: str = "text"  # of JSONL and Parquet
-    source_field: str = "source"
+    train: Annotated[
+        Files, "Files or folders of the training documents. Without it the corpus is the builtin one."
+    ] = ()
+    validation: Annotated[Files, "Documents that rank checkpoints. Left out: a share of train, by document."] = ()
+    test: Annotated[Files, "Documents that are reported on, never used to choose. Left out: a share of train."] = ()
+    pretrain: Annotated[Files, "Documents for `pretrain`."] = ()
+    tokenizer: Annotated[Path | None, "Its folder. Left out: the fork point's, or a BPE trained on the documents."] = (
+        None
+    )
+    vocab_size: Annotated[Tokens, "Of a tokenizer that is trained here."] = 1024
+    text_field: Annotated[Name, "Of JSONL and Parquet."] = "text"
+    source_field: Annotated[Name, "Of JSONL and Parquet: where a document comes from, for losses by source."] = "source"
     shares: Mapping[Split, float] = field(default_factory=lambda: dict(BUILTIN_SHARES))  # builtin: of each set
-    task_share: float = 0.3  # builtin: task documents over all bytes
-    limit_bytes: int | None = None  # builtin: of library text, all sets together; None: all there is
-    seed: int = 0  # builtin: of the generated tasks
+    task_share: Annotated[float, "Builtin corpus: share of generated task documents."] = 0.3
+    limit_bytes: Annotated[Tokens | None, "Builtin corpus: bytes of library text, all sets together."] = None
+    seed: Annotated[int, "Builtin corpus: seed of the generated tasks."] = 0
+
+    @staticmethod
+    def spelled_out(value: Any) -> Any:
+        """`builtin`, or the training documents alone."""
+        return {} if value == "builtin" else {"train": value} if isinstance(value, str) else value
 
     @property
     def is_builtin(self) -> bool:

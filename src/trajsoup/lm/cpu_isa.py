@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from trajsoup.errors import OutputError, TrainError
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -33,8 +34,8 @@ def isa_environment(*, cache: Path) -> dict[str, str]:
     key = f"{platform.node()} {_processor()} torch {version('torch')}"
     record = cache / "cpu-isa.json"
     known: dict[str, str | None] = {}
-    if record.is_file():
-        known = json.loads(record.read_text(encoding="utf-8"))
+    with contextlib.suppress(OutputError):  # a memory, nothing more
+        known = read_json(record, dict[str, str | None], cure="remove it", error=OutputError)
     if key not in known:
         known[key] = _first_that_works()
         with contextlib.suppress(OutputError):  # a cache that cannot be written costs a second each time, no more

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.core.recipe import Optimizer, Recipe, Warmup
-from trajsoup.core.schedule import Schedule, Shape
+from trajsoup.core.recipe import Recipe
 from trajsoup.errors import TrainError
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 
 RECORD = "branch.json"
@@ -106,29 +106,7 @@ class BranchJob:
 
 def read_job(path: Path) -> BranchJob:
     """Read branch.json back."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        recipe = data["recipe"]
-        recipe |= {
-            "optimizer": Optimizer(recipe["optimizer"]),
-            "schedule": Schedule(**{**recipe["schedule"], "shape": Shape(recipe["schedule"]["shape"])}),
-            "warmup": Warmup(**recipe["warmup"]),
-            "betas": tuple(recipe["betas"]),
-        }
-        tokens = TokenFile(**{**data["tokens"], "path": Path(data["tokens"]["path"])})
-        data |= {
-            "recipe": Recipe(**recipe),
-            "tokens": tokens,
-            "folder": Path(data["folder"]),
-            "fork_point": Path(data["fork_point"]),
-            "tokenizer": None if data["tokenizer"] is None else Path(data["tokenizer"]),
-            "precision": Precision(data["precision"]),
-            "sharding": Sharding(data["sharding"]),
-            "report_to": tuple(data["report_to"]),
-        }
-        return BranchJob(**data)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TrainError(f"{path} cannot be read as the record of a branch ({error}): remove its folder") from error
+    return read_json(path, BranchJob, cure="remove its folder", error=TrainError)
 
 
 def require_same_job(before: BranchJob, now: BranchJob) -> None:

@@ -5,35 +5,106 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
 
 from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.core.screening import TOLERANCE
 from trajsoup.errors import StudyError
+from trajsoup.store.fields import NO_RESULTS, At, Name, PlaceBeside, declared, place_below, read
 from trajsoup.store.publish import write_atomic
-from trajsoup.store.remote import Place, RemotePath, absolute, is_url, place
+from trajsoup.store.remote import Place, RemotePath, absolute, place
 from trajsoup.store.runs import Run, Saved, scan_run
-from trajsoup.store.yaml_file import check_keys, load_yaml
+from trajsoup.store.yaml_file import load_yaml
 
-FOR_RUN = (
-    "corpus",
-    "evaluate",
-    "sweeps",
-    "sft",
-    "publish",
-)  # what `trajsoup run` needs to score runs; read by setup.py
+FOR_RUN = ("corpus", "evaluate", "sweeps", "sft", "publish")  # what `trajsoup run` needs to score runs: study/file
 _PLAIN = re.compile(r"[\w./-]+")
 _HEAD = """\
 # Written by `trajsoup scan`. Edit it freely; paths are relative to this file.
 # Empty scores may be filled in by hand or by a metrics.csv in the run's folder (then scan again).
 """
+
+
+class Kind(StrEnum):
+    """What a study file is about: `kind` in it."""
+
+    TRAIN = "train"  # branches to train: study/file
+    RUNS = "runs"  # runs that exist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Which branches the screen admits."""
+
+    baseline: Annotated[Name | None, "Of the screen. Default: the branch that changes nothing, or the first."] = None
+    tolerance: Annotated[float, "Of the screen: the largest relative gap of training loss."] = TOLERANCE
+    force: Annotated[tuple[Name, ...], "Branches to admit whatever the screen says; they stay marked."] = ()
+
+    def require_among(self, branches: Collection[str], *, where: str) -> None:
+        """Refuse a branch that the study does not have."""
+        for name in (*self.force, *(() if self.baseline is None else (self.baseline,))):
+            if name not in branches:
+                raise StudyError(f"{where}: there is no branch {name!r}: the branches are {', '.join(branches)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One run as the file lists it."""
+
+    path: Annotated[PlaceBeside, "Folder of the run, or a URL. Default: the folder of the file."]
+    checkpoints: Annotated[tuple[Saved, ...], "Its checkpoints in the order they were saved; see below."] = ()
+
+    @staticmethod
+    def spelled_out(value: Any) -> Any:
+        """The path may be left out."""
+        return {"path": "."} | value if isinstance(value, dict) else value
+
+    def __post_init__(self) -> None:
+        if not self.checkpoints:
+            raise StudyError("lists no checkpoints: scan the runs again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsFile:
+    """A file of runs that exist, as `scan` writes it."""
+
+    kind: Annotated[Literal["runs"], "Runs that exist. Left out: known by the checkpoints of the branches."] = "runs"
+    fork_point: Annotated[PlaceBeside | None, "What all runs started from: a folder, a file or a URL."] = None
+    screen: Annotated[Screen, "Which branches are admitted; see below."] = Screen()
+    branches: Annotated[Mapping[str, Listed], "Name -> `path` and `checkpoints` of each run; see below."] = field(
+        default_factory=dict[str, Listed]
+    )
+
+    def __post_init__(self) -> None:
+        if not self.branches:
+            raise StudyError("has no branches: write it with `trajsoup scan RUN_DIR... -o FILE`")
+        self.screen.require_among(self.branches, where="screen")
+
+    @functools.cached_property
+    def runs(self) -> Branches:
+        """What the file says, with every path in full."""
+        return Branches(
+            branches=tuple(
+                Branch(
+                    name=name,
+                    path=listed.path,
+                    checkpoints=tuple(replace(s, path=place_below(listed.path, s.path)) for s in listed.checkpoints),
+                )
+                for name, listed in self.branches.items()
+            ),
+            fork_point=self.fork_point,
+            baseline=self.screen.baseline or next(iter(self.branches)),
+            tolerance=self.screen.tolerance,
+            force=self.screen.force,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +125,7 @@ class Branches:
     fork_point: Place | None = None
     tolerance: float = TOLERANCE
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says
-    notes: tuple[str, ...] = ()
+    notes: Annotated[tuple[str, ...], NO_RESULTS] = ()
 
     @property
     def unit(self) -> Unit:
@@ -139,106 +210,63 @@ def load_branches(path: Place | str) -> Branches:
     """Read a study file that `scan` wrote."""
     path = _local_file(path)
     data = load_yaml(path)
-    if "horizon" in data:
+    if kind_of(data, where=path) is Kind.TRAIN:
         raise StudyError(
             f"{path} is a study to train, not one of finished runs: `trajsoup run {path}` trains, scores and merges it; to "
             f"merge its branches by hand, name their folders ({path.parent / 'branches'}/...)"
         )
-    check_keys(data, ("fork_point", "screen", "branches", *FOR_RUN), where=str(path))
-    base = path.parent.resolve()
+    own = {key: value for key, value in data.items() if key not in FOR_RUN}
+    return read(RunsFile, own, where=At(path, path.parent.resolve())).runs
+
+
+def kind_of(data: Mapping[str, Any], *, where: object) -> Kind | None:
+    """What a study file is about, by its `kind` or by what it holds; None where it holds neither."""
+    if (named := data.get("kind")) is not None:
+        if named not in tuple(Kind):
+            raise StudyError(f"{where}: kind is {named!r}: use {' or '.join(Kind)}")
+        return Kind(named)
+    if "horizon" in data:
+        return Kind.TRAIN
     entries = data.get("branches")
-    if not isinstance(entries, dict) or not entries:
-        raise StudyError(f"{path}: has no branches: write it with `trajsoup scan RUN_DIR... -o {path}`")
-    branches = tuple(_branch(str(name), entry, base, str(path)) for name, entry in entries.items())
-    screen = data.get("screen") or {}
-    check_keys(screen, ("baseline", "tolerance", "force"), where=f"{path}: screen")
-    force = screen.get("force") or []
-    if not isinstance(force, list) or not {str(name) for name in force} <= {str(name) for name in entries}:
-        raise StudyError(f"{path}: screen: force is {force!r}: list branches out of {', '.join(map(str, entries))}")
-    tolerance = _number(screen.get("tolerance"), f"{path}: screen: tolerance")
-    return Branches(
-        branches=branches,
-        fork_point=_below(base, data["fork_point"]) if data.get("fork_point") else None,
-        baseline=str(screen.get("baseline") or branches[0].name),
-        tolerance=TOLERANCE if tolerance is None else tolerance,
-        force=tuple(map(str, force)),
-    )
+    listed = isinstance(entries, dict) and any(isinstance(e, dict) and "checkpoints" in e for e in entries.values())
+    return Kind.RUNS if listed else None
 
 
 def save_branches(study: Branches, path: Place | str) -> None:
-    """Write the study file, whole or not at all."""
+    """Write the study file, whole or not at all; a checkpoint is one line."""
     path = _local_file(path)
     base = path.parent.resolve()
-    lines = [_HEAD]
-    fork = None if study.fork_point is None else _relative(study.fork_point, base)
-    lines.append(_dump({"fork_point": fork}))
-    screen = {"baseline": study.baseline, "tolerance": study.tolerance}
-    lines.append(_dump({"screen": {**screen, "force": list(study.force)} if study.force else screen}))
-    lines.append("branches:\n")
-    for branch in study.branches:
-        lines.append(
-            f"  {_scalar(branch.name)}:\n    path: {_scalar(_relative(branch.path, base))}\n    checkpoints:\n"
-        )
-        for s in branch.checkpoints:
-            values = {
-                "path": _relative(s.path, place(absolute(branch.path))),
-                "step": s.step,
-                "tokens": s.tokens,
-                "train_loss": s.train_loss,
-                "losses_logged": s.losses_logged,
-                "val_loss": s.val_loss,
-                "accuracy": s.accuracy,
+
+    def listed(saved: Saved, run: Place) -> dict[str, Any]:
+        values = {f.key: getattr(saved, f.name) for f in declared(Saved)} | {"path": _relative(saved.path, run)}
+        return {key: value for key, value in values.items() if value is not None}
+
+    data = {
+        "kind": Kind.RUNS.value,
+        "fork_point": None if study.fork_point is None else _relative(study.fork_point, base),
+        "screen": {"baseline": study.baseline, "tolerance": study.tolerance, "force": list(study.force)},
+        "branches": {
+            b.name: {
+                "path": _relative(b.path, base),
+                "checkpoints": [listed(s, place(absolute(b.path))) for s in b.checkpoints],
             }
-            text = ", ".join(f"{key}: {_scalar(value)}" for key, value in values.items() if value is not None)
-            lines.append(f"      - {{{text}}}\n")
-    write_atomic(path, "".join(lines))
+            for b in study.branches
+        },
+    }
+    flow = {"default_flow_style": None, "width": 2**20}  # what holds only values is one line
+    write_atomic(path, _HEAD + yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **flow))
 
 
-def _branch(name: str, entry: Any, base: Place, where: str) -> Branch:
-    check_keys(entry, ("path", "checkpoints"), where=f"{where}: branch {name!r}")
-    path = _below(base, entry.get("path", "."))
-    listed = entry.get("checkpoints")
-    if not isinstance(listed, list) or not listed:
-        raise StudyError(f"{where}: branch {name!r} lists no checkpoints: scan the runs again")
-    scores = ("train_loss", "val_loss", "accuracy")
-    fields = ("path", "step", "tokens", "losses_logged", *scores)
-    saved: list[Saved] = []
-    for number, item in enumerate(listed, start=1):
-        check_keys(item, fields, where=f"{where}: branch {name!r}, checkpoint {number}")
-        here = f"{where}: branch {name!r}, checkpoint {number}"
-        if "path" not in item:
-            raise StudyError(f"{here}: has no path")
-        numbers = {field: _number(item.get(field), f"{here}: {field}") for field in scores}
-        saved.append(
-            Saved(
-                path=_below(path, item["path"]),
-                step=_whole(item.get("step"), f"{here}: step"),
-                tokens=_whole(item.get("tokens"), f"{here}: tokens"),
-                losses_logged=_whole(item.get("losses_logged"), f"{here}: losses_logged"),
-                **numbers,
-            )
-        )
-    return Branch(name=name, path=path, checkpoints=tuple(saved))
+class _Dumper(yaml.SafeDumper):
+    """No name breaks the line that it is on."""
 
 
-def _number(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    try:
-        if not isinstance(value, bool):
-            return float(value)  # YAML reads 5e9 as text, people mean a number
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise StudyError(f"{where} is {value!r}, which is not a number: mend it")
-
-
-def _whole(value: Any, where: str) -> int | None:
-    number = _number(value, where)
-    if number is None:
-        return None
-    if not number.is_integer() or number < 0:
-        raise StudyError(f"{where} is {value!r}, which is not a whole number: mend it")
-    return value if isinstance(value, int) else int(number)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if _PLAIN.fullmatch(text) else '"'
+    ),
+)
 
 
 def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
@@ -254,14 +282,14 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             "tokens seen are not recorded, so positions are steps (comparable only at equal batch size): pass "
             "--tokens-per-step, or a metrics.csv with a tokens column, or train with include_num_input_tokens_seen"
         )
-    for field, label, cure in (
+    for score, label, cure in (
         ("train_loss", "training loss", "needed by the screen"),
         ("val_loss", "validation loss", "needed to rank by loss"),
     ):
-        missing = sum(getattr(s, field) is None for s in every)
+        missing = sum(getattr(s, score) is None for s in every)
         if missing:
             notes.append(
-                f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {field} column to metrics.csv"
+                f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {score} column to metrics.csv"
             )
     return replace(study, notes=tuple(notes))
 
@@ -282,26 +310,8 @@ def _relative(path: Place, base: Place) -> str:
     return os.path.relpath(os.path.abspath(path), base)  # a link stays a link: its target may have another name
 
 
-def _below(base: Place, text: Any) -> Place:
-    if is_url(text):
-        return place(str(text))
-    return base / str(text) if isinstance(base, RemotePath) else Path(os.path.normpath(base / str(text)))
-
-
 def _local_file(path: Place | str) -> Path:
     path = place(path)
     if isinstance(path, RemotePath):
         raise StudyError(f"{path}: a study file lies on this machine; copy it here (its checkpoints may stay there)")
     return path
-
-
-def _dump(data: Any) -> str:
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-
-
-def _scalar(value: Any) -> str:
-    quoted = isinstance(value, str) and not _PLAIN.fullmatch(value)  # no name breaks the line or the {...} around it
-    text = yaml.safe_dump(
-        value, default_style='"' if quoted else None, default_flow_style=True, allow_unicode=True, width=2**20
-    )
-    return text.removesuffix("\n...\n").strip()

@@ -19,11 +19,13 @@ from trajsoup import __version__
 from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.engine.layout import Layout
+from trajsoup.errors import StudyError
 from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.json_file import json_text
 from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.yaml_file import decode_yaml
 
 FORMAT = "trajsoup/soup/1"
 RECORD = "soup.json"
@@ -191,11 +193,11 @@ def _inherited(folder: Place) -> dict[str, Any]:
         return {}
     parts = card.read_text(encoding="utf-8", errors="replace").split("---", 2)
     try:
-        data = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
-    except yaml.YAMLError:
+        data = decode_yaml(parts[1], where=card) if len(parts) == 3 and not parts[0].strip() else {}
+    except StudyError:
         return {}
     keep = ("license", "license_name", "license_link", "language", "library_name", "pipeline_tag")
-    return {key: data[key] for key in keep if key in data} if isinstance(data, dict) else {}
+    return {key: data[key] for key in keep if key in data}
 
 
 def _score(value: float | None) -> str:

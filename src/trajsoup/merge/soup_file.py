@@ -9,13 +9,48 @@ ingredients:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
+from trajsoup.core.quantity import Score
 from trajsoup.core.soup import Row
 from trajsoup.errors import StudyError
 from trajsoup.merge.plan import explicit_row
-from trajsoup.store.remote import Place, is_url, place
-from trajsoup.store.yaml_file import check_keys, load_yaml
+from trajsoup.store.fields import At, PlaceBeside, read
+from trajsoup.store.remote import Place
+from trajsoup.store.yaml_file import load_yaml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """One ingredient as the file lists it."""
+
+    path: Annotated[PlaceBeside, "Folder or file of the checkpoint, or a URL."]
+    weight: Annotated[Score | None, "Default: the same for all."] = None
+
+    @staticmethod
+    def spelled_out(value: Any) -> Any:
+        """A path alone."""
+        return {"path": value} if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoupFile:
+    """What a soup file says."""
+
+    fork_point: Annotated[PlaceBeside | None, "Layout and side files come from here."] = None
+    normalize: Annotated[bool, "Divide the weights by their sum."] = False
+    ingredients: Annotated[tuple[Weighted, ...], "Add `- {path: ..., weight: ...}` lines."]
+
+    def __post_init__(self) -> None:
+        weighted = [item for item in self.ingredients if item.weight is not None]
+        if not self.ingredients:
+            raise StudyError("lists no ingredients: add `- {path: ..., weight: ...}` lines")
+        if weighted and len(weighted) < len(self.ingredients):
+            raise StudyError(
+                f"{len(weighted)} of {len(self.ingredients)} ingredients have a weight: give all of them one, or none"
+            )
 
 
 def is_soup_file(path: Path | str) -> bool:
@@ -26,33 +61,7 @@ def is_soup_file(path: Path | str) -> bool:
 def load_soup_file(path: Path | str, *, normalize: bool = False) -> tuple[Row, Place | None]:
     """Return the row and the fork point, if it names one. Paths are relative to the file."""
     path = Path(path)
-    data = load_yaml(path)
-    check_keys(data, ("fork_point", "normalize", "ingredients"), where=str(path))
-    listed = data.get("ingredients")
-    if not isinstance(listed, list) or not listed:
-        raise StudyError(f"{path}: lists no ingredients: add `- {{path: ..., weight: ...}}` lines")
-    items = [{"path": item} if isinstance(item, str) else item for item in listed]
-    for number, item in enumerate(items, start=1):
-        check_keys(item, ("path", "weight"), where=f"{path}: ingredient {number}")
-        if "path" not in item:
-            raise StudyError(f"{path}: ingredient {number} has no path")
-        weight = item.get("weight")
-        if not isinstance(weight, int | float | None) or isinstance(weight, bool):
-            raise StudyError(f"{path}: ingredient {number} has the weight {weight!r}, which is not a number")
-    weighted = [item for item in items if item.get("weight") is not None]
-    if weighted and len(weighted) < len(items):
-        raise StudyError(
-            f"{path}: {len(weighted)} of {len(items)} ingredients have a weight: give all of them one, or none"
-        )
-    share = 1 / len(items)
-    pairs = [
-        (str(_beside(path, item["path"])), share if item.get("weight") is None else float(item["weight"]))
-        for item in items
-    ]
-    row = explicit_row(pairs, normalize=normalize or bool(data.get("normalize", False)))
-    fork_point = _beside(path, data["fork_point"]) if data.get("fork_point") else None
-    return row, fork_point
-
-
-def _beside(path: Path, text: object) -> Place:
-    return place(str(text)) if is_url(text) else path.parent / str(text)
+    file = read(SoupFile, load_yaml(path), where=At(path, path.parent))
+    share = 1 / len(file.ingredients)
+    pairs = [(str(item.path), share if item.weight is None else item.weight) for item in file.ingredients]
+    return explicit_row(pairs, normalize=normalize or file.normalize), file.fork_point

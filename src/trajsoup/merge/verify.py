@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta
 
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
@@ -12,13 +14,44 @@ from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
-from trajsoup.store.checkpoint import INDEX, Checkpoint, load_json, open_checkpoint, require_same
+from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, require_same
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.json_file import read_json
 from trajsoup.store.remote import Place, place
 from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 SAMPLE_ITEMS = 4096  # of every tensor
+AGAIN = "make the soup again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedIngredient:
+    """One checkpoint as soup.json names it."""
+
+    path: str
+    weight: float
+    sha256: Mapping[str, str | None]  # by file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedOutput:
+    """The files of the soup and their sha256; None where hashing was switched off."""
+
+    files: Mapping[str, str | None]
+    side_files: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoupRecord:
+    """What is checked of soup.json."""
+
+    format: str
+    soup: str
+    uniform: bool
+    exact_from: str | None
+    ingredients: Annotated[tuple[RecordedIngredient, ...], Meta(min_length=1)]
+    output: RecordedOutput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +81,20 @@ def verify_soup(
     hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
     """
     path = place(path)
-    record = _read_record(path)
-    unhashed = _check_hashes(path, record["output"])
+    record = read_record(path)
+    unhashed = _check_hashes(path, record.output)
     output = open_checkpoint(path)
     _check_index(path, output)
-    listed = {i["path"]: i for i in record["ingredients"]}  # by the recorded path: its order is that of the sums
+    listed = {i.path: i for i in record.ingredients}  # by the recorded path: its order is that of the sums
     checkpoints = {key: _open_moved(key, relocate or {}) for key in listed}
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
     _check_tensors(output, first)
-    weights = {key: float(i["weight"]) for key, i in listed.items() if i["weight"]}
-    if record["uniform"]:
+    weights = {key: i.weight for key, i in listed.items() if i.weight}
+    if record.uniform:
         weights = dict.fromkeys(weights, 1 / len(weights))
-    exact_from: str | None = record["exact_from"]
+    exact_from = record.exact_from
     if exact_from is not None and exact_from not in checkpoints:
         raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     layout = layout_of(output)
@@ -70,7 +103,7 @@ def verify_soup(
     with _Comparison(path, layout) as sink:
         hashes = blend(
             checkpoints,
-            [Row(name=record["soup"], weights=weights)],
+            [Row(name=record.soup, weights=weights)],
             [sink],
             layout=layout,
             exact_from=exact_from,
@@ -83,7 +116,7 @@ def verify_soup(
         _check_ingredients(listed, checkpoints, hashes)
     return Verification(
         files=len(output.files),
-        side_files=len(record["output"]["side_files"]),
+        side_files=len(record.output.side_files),
         tensors=len(output.tensors),
         values=sum(part.items for part in parts),
         full=full,
@@ -93,28 +126,19 @@ def verify_soup(
 
 def read_bytes(path: Place | str, *, full: bool) -> int:
     """About how many bytes `verify_soup` reads from the ingredients, for a progress bar."""
-    count = len(_read_record(place(path))["ingredients"])
+    count = len(read_record(place(path)).ingredients)
     output = open_checkpoint(path)
     sizes = [t.nbytes if full else min(t.nbytes, SAMPLE_ITEMS * ITEM_BYTES[t.dtype]) for t in output.tensors.values()]
     return count * sum(sizes)
 
 
-def _read_record(path: Place) -> dict[str, Any]:
-    record = load_json(path / RECORD) if (path / RECORD).is_file() else {}
-    if record.get("format") != FORMAT:
+def read_record(path: Place) -> SoupRecord:
+    """soup.json of an output."""
+    file = path / RECORD
+    record = read_json(file, SoupRecord, cure=AGAIN, error=VerifyError) if file.is_file() else None
+    if record is None or record.format != FORMAT:
         raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
-    kinds = {"soup": str, "uniform": bool, "exact_from": str | None, "ingredients": list, "output": dict}
-    _check_kinds(path, record, kinds)
-    _check_kinds(path, record["output"], {"files": dict, "side_files": dict})
-    for ingredient in record["ingredients"] or [None]:
-        _check_kinds(path, ingredient, {"path": str, "weight": float | int, "sha256": dict})
     return record
-
-
-def _check_kinds(path: Place, entry: Any, kinds: Mapping[str, Any]) -> None:
-    for field, kind in kinds.items():
-        if not isinstance(entry, dict) or field not in entry or not isinstance(entry[field], kind):
-            raise VerifyError(f"{path / RECORD} is damaged ({field} is missing or wrong): make the soup again")
 
 
 class _Comparison:
@@ -149,9 +173,9 @@ class _Comparison:
             source.__exit__(None, None, None)
 
 
-def _check_hashes(path: Place, output: Mapping[str, Any]) -> tuple[str, ...]:
+def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
     unhashed: list[str] = []
-    for name, wanted in {**output["files"], **output["side_files"]}.items():
+    for name, wanted in {**output.files, **output.side_files}.items():
         file = path / name
         if path.resolve() not in file.resolve().parents:
             raise VerifyError(f"{path / RECORD} names {name!r}, which is outside the folder: it must not be trusted")
@@ -167,7 +191,8 @@ def _check_hashes(path: Place, output: Mapping[str, Any]) -> tuple[str, ...]:
 def _check_index(path: Place, output: Checkpoint) -> None:
     if not (path / INDEX).is_file():
         return
-    claimed = (load_json(path / INDEX).get("metadata") or {}).get("total_size")
+    index = read_json(path / INDEX, dict[str, Mapping[str, object]], cure=AGAIN, error=VerifyError)
+    claimed = index.get("metadata", {}).get("total_size")
     actual = sum(t.nbytes for t in output.tensors.values())
     if claimed != actual:
         raise VerifyError(
@@ -189,12 +214,14 @@ def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
 
 
 def _check_ingredients(
-    listed: Mapping[str, Any], checkpoints: Mapping[str, Checkpoint], hashes: Mapping[str, tuple[str, ...]]
+    listed: Mapping[str, RecordedIngredient],
+    checkpoints: Mapping[str, Checkpoint],
+    hashes: Mapping[str, tuple[str, ...]],
 ) -> None:
     for key, checkpoint in checkpoints.items():
         found = hashes.get(key) or tuple(sha256_file(file) for file in checkpoint.files)
         for file, name, digest in zip(checkpoint.files, checkpoint.names, found, strict=True):
-            wanted = listed[key]["sha256"].get(name)
+            wanted = listed[key].sha256.get(name)
             if wanted is not None and wanted != digest:
                 raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
 

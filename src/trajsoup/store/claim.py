@@ -11,18 +11,31 @@ import contextlib
 import json
 import os
 import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trajsoup.errors import OutputError
+from trajsoup.store.json_file import decode_json
 from trajsoup.store.remote import RemotePath
 
 CLAIM = ".trajsoup-unfinished"
 MANIFEST = "soup.json"  # the last object of an output
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The process that writes."""
+
+    host: str
+    boot: str
+    pid: int
+    started: str | None
+
+
 def claim_text() -> str:
     """What this process writes."""
-    return json.dumps({"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "started": _started("self")})
+    mine = Claim(host=socket.gethostname(), boot=_boot(), pid=os.getpid(), started=_started("self"))
+    return json.dumps(asdict(mine))
 
 
 def abandoned(out: RemotePath) -> bool:
@@ -30,17 +43,16 @@ def abandoned(out: RemotePath) -> bool:
     path = out / CLAIM
     if not path.is_file() or (out / MANIFEST).is_file():  # with its manifest it is whole, whatever else is there
         return False
-    text = path.read_text()
+    data = path.read_bytes()
     try:
-        owner = json.loads(text)
-        host, boot, pid, started = owner["host"], owner["boot"], int(owner["pid"]), owner["started"]
-    except (ValueError, KeyError, TypeError):
+        owner = decode_json(data, Claim, where=path, cure="remove it", error=OutputError)
+    except OutputError:
         return False  # not ours
-    if host == socket.gethostname() and (boot != _boot() or _started(str(pid)) != started):
+    if owner.host == socket.gethostname() and (owner.boot != _boot() or _started(str(owner.pid)) != owner.started):
         return True
     raise OutputError(
-        f"{out} is being written by process {pid} of {host}: wait for it; or, if it is gone for certain, remove {out} and "
-        "run again"
+        f"{out} is being written by process {owner.pid} of {owner.host}: wait for it; or, if it is gone for certain, "
+        f"remove {out} and run again"
     )
 
 

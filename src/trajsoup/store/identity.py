@@ -7,18 +7,22 @@ hashed again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
 
 from trajsoup.core.soup import Row
+from trajsoup.errors import OutputError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.resident import ResidentFiles
 
 FORMAT = 1
+Hashed = tuple[int, int | str, int | None, str]  # size, time of change or version, inode; sha256
 
 IDENTITIES = "scores/identities.json"  # content hashes of the checkpoints, in the folder of a study
 
@@ -28,13 +32,11 @@ class FileHashes:
 
     def __init__(self, path: Path, *, resident: ResidentFiles | None = None) -> None:
         self.path, self._resident = path, resident
-        self._known: dict[str, list[object]] = {}
+        self._known: dict[str, Hashed] = {}
         self._changed = False
-        if path.is_file():
-            try:
-                self._known = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError:
-                self._known = {}  # a memory of hashes, nothing more: they are computed again
+        with contextlib.suppress(OutputError):  # a memory of hashes, nothing more: they are computed again
+            if path.is_file():
+                self._known = read_json(path, dict[str, Hashed], cure="remove it", error=OutputError)
 
     def save(self) -> None:
         """Keep what was hashed, if anything was."""
@@ -45,18 +47,18 @@ class FileHashes:
     def file(self, file: Place) -> str:
         """The hash of one file."""
         if isinstance(file, RemotePath):
-            state: list[object] = [file.stat().st_size, file.version, None]
+            state: tuple[int, int | str, int | None] = (file.stat().st_size, file.version, None)
         else:
             stat = file.stat()
-            state = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+            state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
         name = str(file.resolve())
         known = self._known.get(name)
         if known is None or known[:3] != state:
             held = None if self._resident is None else self._resident.get(file)
             digest = sha256_file(file) if held is None else hashlib.sha256(held).hexdigest()
-            known = self._known[name] = [*state, digest]
+            known = self._known[name] = (state[0], state[1], state[2], digest)
             self._changed = True
-        return str(known[3])
+        return known[3]
 
 
 class Identities(FileHashes):

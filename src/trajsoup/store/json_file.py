@@ -1,6 +1,8 @@
 """JSON, in and out: typed data or one readable error; and text that every program can read.
 
 bytes, a type -> msgspec -> data of that type        data -> json_text: NaN, which is not JSON, says null
+
+Fields that a type does not have are passed over: newer and older files are read as far as they are known.
 """
 
 from __future__ import annotations
@@ -18,12 +20,28 @@ from trajsoup.store.remote import Place
 T = TypeVar("T")
 
 
-def decode_json(data: bytes, kind: type[T], *, where: object, cure: str, error: type[TrajsoupError]) -> T:
-    """The data as that type (dataclasses, enums, tuples ...). What does not fit is named, and `cure` says what to do."""
+def decode_json(
+    data: bytes, kind: type[T], *, where: object, cure: str, error: type[TrajsoupError], nan: bool = False
+) -> T:
+    """The data as that type (dataclasses, enums, tuples ...). What does not fit is named, and `cure` says what to do.
+
+    With `nan`, NaN and Infinity are numbers, as in the logs of Python programs.
+    """
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise error(f"{where} does not hold what it should ({wrong}): {cure}") from wrong
+        if nan:
+            return msgspec.convert(json.loads(data), type=kind)
+        return msgspec.json.decode(data, type=kind, dec_hook=lambda kind, value: kind(value))  # paths
+    except (msgspec.DecodeError, ValueError, RecursionError) as wrong:
+        raise error(f"{where} is damaged ({' '.join(str(wrong).split()):.200}): {cure}") from wrong
+
+
+def read_json(path: Place, kind: type[T], *, cure: str, error: type[TrajsoupError], nan: bool = False) -> T:
+    """What a file holds, as that type."""
+    try:
+        data = path.read_bytes()
+    except OSError as wrong:
+        raise error(f"cannot read {path}: {wrong.strerror}: check the path and its permissions") from wrong
+    return decode_json(data, kind, where=path, cure=cure, error=error, nan=nan)
 
 
 def load_json(path: Place) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.errors import HeldError
+from trajsoup.errors import HeldError, StoreError
+from trajsoup.store.json_file import read_json
 
 BEAT_SECONDS = 2.0
 WATCH_SECONDS = 12.0  # several beats: a slow file system is not a dead owner
@@ -74,10 +75,9 @@ def holding(path: Path, *, patience_seconds: float = 0.0) -> Iterator[int]:
 
 def owner_of(path: Path) -> Owner | None:
     """The owner that a lock names, alive or not; None: it is free."""
-    try:
-        return Owner(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+    with contextlib.suppress(StoreError):
+        return read_json(path, Owner, cure="remove it", error=StoreError)
+    return None
 
 
 def this_process() -> Owner:

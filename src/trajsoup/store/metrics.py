@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trajsoup.errors import ScanError
-from trajsoup.store.checkpoint import load_json
+from trajsoup.store.json_file import decode_json, read_json
 from trajsoup.store.remote import Place
 
 NAMES = {
@@ -43,7 +42,7 @@ class Point:
 
 def read_trainer_state(path: Place) -> list[Point]:
     """Read the log of a Hugging Face Trainer. Its closing summary, whose train_loss is of the whole run, is left out."""
-    state = load_json(path)
+    state = read_json(path, dict[str, Any], cure="copy or save it again", error=ScanError, nan=True)
     history = state.get("log_history")
     entries = [e for e in history if isinstance(e, dict)] if isinstance(history, list) else []
     points = [
@@ -93,13 +92,9 @@ def _json_lines(path: Place) -> Iterable[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ScanError(f"{path}, line {number}: is not JSON ({error}): mend or remove the line") from error
-        if not isinstance(row, dict):
-            raise ScanError(f"{path}, line {number}: is not a JSON object: mend or remove the line")
-        yield number, row
+        where = f"{path}, line {number}"
+        cure = "mend or remove the line"
+        yield number, decode_json(line.encode(), dict[str, Any], where=where, cure=cure, error=ScanError, nan=True)
 
 
 def _text(path: Place) -> str:

@@ -10,10 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from trajsoup.core.quantity import tokens_in_name
+from trajsoup.core.quantity import Score, tokens_in_name
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import is_checkpoint
+from trajsoup.store.fields import parse_place
 from trajsoup.store.formats import PICKLES, format_of
 from trajsoup.store.formats.safetensors import loose_files
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
@@ -28,13 +30,13 @@ _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
 class Saved:
     """One checkpoint of a run. None means that nobody wrote it down."""
 
-    path: Place
-    step: int | None = None
-    tokens: int | None = None
-    train_loss: float | None = None  # mean of the logged losses since the checkpoint before
-    losses_logged: int | None = None  # how many that were
-    val_loss: float | None = None
-    accuracy: float | None = None
+    path: Annotated[Place, parse_place, "Folder or file of the checkpoint, relative to the branch's path; or a URL."]
+    step: Annotated[int | None, "Optimizer steps since the fork point."] = None
+    tokens: Annotated[int | None, "Tokens since the fork point. Where all have them, positions are tokens."] = None
+    train_loss: Annotated[Score | None, "Mean of the losses logged since the checkpoint before; for the screen."] = None
+    losses_logged: Annotated[int | None, "How many losses that were."] = None
+    val_loss: Annotated[Score | None, "Validation loss."] = None
+    accuracy: Annotated[Score | None, "Validation accuracy."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from trajsoup.core.scores import DocumentLosses, Scores, TaskResult, TestScores, ValidationScores
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScoreError
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 
+AGAIN = "remove it, and it is made again"
 KIND = TypeVar("KIND", ValidationScores, TestScores)
 
 
@@ -50,6 +52,31 @@ class ScoreKey:
         return hashlib.sha256(json.dumps([self.corpus, dict(self.settings)], sort_keys=True).encode()).hexdigest()[:40]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    name: str
+    category: str
+    chance: float | None
+    items: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What is read of a record; the rest is for people."""
+
+    split: str
+    tasks: tuple[_Task, ...]
+    nll: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Documents:
+    targets: str
+    bytes: str | None
+    source: str | None
+    source_names: tuple[str, ...]
+
+
 class ScoreStore(Generic[KIND]):
     """The records of one split. The two kinds have a folder and a type each: one is never read as the other."""
 
@@ -63,28 +90,28 @@ class ScoreStore(Generic[KIND]):
         path = self.folder / f"{key.digest}.json"
         if not path.is_file():
             return None
-        record = _load(path)
+        record = read_json(path, _Record, cure=AGAIN, error=ScoreError)
+        if record.split != self.split.value:
+            raise ScoreError(f"{path} is a record of the {record.split} split: it was put into the wrong folder")
         try:
-            if record["split"] != self.split.value:
-                raise ScoreError(f"{path} is a record of the {record['split']} split: it was put into the wrong folder")
             losses = None
-            if record["nll"] is not None:
-                shared = _load(self.folder / f"documents-{key.documents}.json")
+            if record.nll is not None:
+                shared = read_json(
+                    self.folder / f"documents-{key.documents}.json", _Documents, cure=AGAIN, error=ScoreError
+                )
                 losses = DocumentLosses(
-                    nll=_decode(record["nll"], "<f8"),
-                    targets=_decode(shared["targets"], "<i8"),
-                    document_bytes=None if shared["bytes"] is None else _decode(shared["bytes"], "<i8"),
-                    source=None if shared["source"] is None else _decode(shared["source"], "u1"),
-                    source_names=tuple(shared["source_names"]),
+                    nll=_decode(record.nll, "<f8"),
+                    targets=_decode(shared.targets, "<i8"),
+                    document_bytes=None if shared.bytes is None else _decode(shared.bytes, "<i8"),
+                    source=None if shared.source is None else _decode(shared.source, "u1"),
+                    source_names=shared.source_names,
                 )
             tasks = tuple(
-                TaskResult(
-                    name=t["name"], category=t["category"], chance=t["chance"], correct=_decode(t["items"], "<f8")
-                )
-                for t in record["tasks"]
+                TaskResult(name=t.name, category=t.category, chance=t.chance, correct=_decode(t.items, "<f8"))
+                for t in record.tasks
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ScoreError(f"{path} is not a score record ({error!r}): remove it, and it is made again") from error
+        except (TypeError, ValueError) as error:  # of base64 and numpy
+            raise ScoreError(f"{path} is damaged ({error}): {AGAIN}") from error
         return self.kind(losses=losses, tasks=tasks)
 
     def write(self, key: ScoreKey, scores: KIND, *, name: str) -> None:
@@ -164,13 +191,3 @@ def _encode(values: NDArray[Any], dtype: str) -> str:
 def _decode(text: str, dtype: str) -> NDArray[Any]:
     kind, _, data = text.partition(":")
     return np.frombuffer(base64.b64decode(data), kind).astype(dtype)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ScoreError(f"{path} cannot be read ({error}): remove it, and it is made again") from error
-    if not isinstance(record, dict):
-        raise ScoreError(f"{path} is not a score record: remove it, and it is made again")
-    return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 from trajsoup.errors import StudyError
 
 MAX_BYTES = 16 << 20
+LARGEST = 2**64  # no count of a study is beyond it
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -24,11 +25,31 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+        seen: set[Any] = set()
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            key = self.construct_object(key_node, deep=True)
+            try:
+                if key in seen:
+                    raise _wrong(f"{key!r:.100} is given twice", node)
+                seen.add(key)
+            except TypeError:
+                raise _wrong("a list or mapping cannot be a key", key_node) from None
         return super().construct_mapping(node, deep=deep)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            made = super().construct_object(node, deep=deep)
+        except (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise _wrong(
+                f"{node.value!r:.60} is not what it looks like ({' '.join(str(error).split()):.100})", node
+            ) from error
+        if isinstance(made, int) and abs(made) >= LARGEST:
+            raise _wrong("a number this large means nothing in such a file", node)
+        return made
+
+
+def _wrong(what: str, node: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -36,13 +57,19 @@ def load_yaml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise StudyError(f"{path} has more than {MAX_BYTES:,} bytes: that is not a study or soup file")
-        data = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+        return decode_yaml(path.read_bytes(), where=path)
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}: check the path") from error
+
+
+def decode_yaml(text: bytes | str, *, where: object) -> dict[str, Any]:
+    """The mapping that a YAML text holds."""
+    try:
+        data = yaml.load(text.decode() if isinstance(text, bytes) else text, _PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise StudyError(f"{path} is not valid: {_what(error)}") from error
+        raise StudyError(f"{where} is not valid: {_what(error)}") from error
     if not isinstance(data, dict):
-        raise StudyError(f"{path} does not hold `key: value` lines: see docs/cli.md for what it should look like")
+        raise StudyError(f"{where} does not hold `key: value` lines: see docs/cli.md for what it should look like")
     return data
 
 
@@ -63,12 +90,15 @@ def _what(error: Exception) -> str:
             return f"{' '.join(str(error).split())}: save it as plain UTF-8 text"
 
 
-def check_keys(data: Any, known: Sequence[str], *, where: str) -> None:
+def check_keys(data: Any, known: Sequence[str], *, where: object, misplaced: Mapping[str, str] | None = None) -> None:
     """Refuse a mapping with an unknown key and suggest the nearest known one."""
     if not isinstance(data, dict):
-        raise StudyError(f"{where}: expected `key: value` lines, got {data!r}")
+        raise StudyError(f"{where}: expected `key: value` lines, got {data!r:.100}")
     for key in data:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-            raise StudyError(f"{where}: unknown key {key!r}: {hint}")
+        if key in known:
+            continue
+        if misplaced and key in misplaced:
+            raise StudyError(f"{where}: {key!r} {misplaced[key]}")
+        near = difflib.get_close_matches(str(key), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        raise StudyError(f"{where}: unknown key {key!r:.100}: {hint}")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.engine.executor import Executor
-from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.cache import cache_folder
+from trajsoup.study.file.study import Setup, with_seed
 from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
 from trajsoup.study.records.results import ScreenRecord, SeedsRecord
@@ -27,7 +28,6 @@ from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.stages.sweeps import make_sweeps
 from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.train.branches import OnProgress
-from trajsoup.study.train.data import cache_folder
 from trajsoup.study.workbench import Workbench
 
 if TYPE_CHECKING:

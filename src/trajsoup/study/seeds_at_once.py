@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.engine.executor import LocalExecutor
-from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.file.study import Setup, with_seed
 from trajsoup.study.records.files import Records
 from trajsoup.study.score.scorer import OnScore
 from trajsoup.study.train.branches import OnProgress, Stage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.file.study import Setup, Study, with_seed
 from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import SeedsRecord, SweepRecord
 from trajsoup.study.stages import STAGES
@@ -61,10 +61,10 @@ def _one(setup: Setup) -> list[StageState]:
 
 def _detail(setup: Setup, name: str, state: str) -> str | None:
     """Of a training that is not over: which branches are."""
-    if name != "train" or state == "done" or setup.study is None:
+    if name != "train" or state == "done" or not isinstance(setup, Study):
         return None
     parts: list[str] = []
-    for branch in setup.study.recipes:
+    for branch in setup.recipes:
         folder: Path = setup.output / "branches" / branch
         over = finished_outcome(branch, folder, horizon=0)
         begun = (folder / METRICS).is_file()

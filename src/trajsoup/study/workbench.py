@@ -17,22 +17,23 @@ from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
+from trajsoup.lm.corpus import Corpus, load_corpus
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, side_files_here
 from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.file.lm_eval import require_tasks
-from trajsoup.study.file.setup import Setup
+from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
+from trajsoup.study.train.plan import Plan, on_corpus, plan_study
 
 if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
-    from trajsoup.lm.corpus import Corpus
 
 SCORES = "scores"
 RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
@@ -65,19 +66,25 @@ class Workbench:
         """The documents, tokenised or from the cache."""
         if self._given_corpus is not None:
             return self._given_corpus
-        if self.setup.study is not None:
-            corpus = load_data(self.setup.study, cache=self.cache)
+        if isinstance(self.setup, Study):
+            corpus = load_data(self.setup, cache=self.cache)
             assert corpus is not None
             return corpus
-        from trajsoup.lm.corpus import CorpusSpec, load_corpus
+        assert isinstance(self.setup, ForeignStudy)
+        runs, spec = self.setup.runs, self.setup.corpus
+        assert spec is not None
+        first = runs.fork_point or runs.branches[0].checkpoints[0].path
+        if spec.tokenizer is None and (first / "tokenizer.json").is_file():
+            spec = replace(spec, tokenizer=side_files_here(open_checkpoint(first), self.setup.output / "tokenizer"))
+        return load_corpus(spec, cache=self.cache)
 
-        fields = dict(self.setup.corpus or {})
-        foreign = self.setup.foreign
-        assert foreign is not None
-        first = foreign.fork_point or foreign.branches[0].checkpoints[0].path
-        if "tokenizer" not in fields and (first / "tokenizer.json").is_file():
-            fields["tokenizer"] = side_files_here(open_checkpoint(first), self.setup.output / "tokenizer")
-        return load_corpus(CorpusSpec(**fields), cache=self.cache)
+    @functools.cached_property
+    def plan(self) -> Plan | None:
+        """Of a study that trains. One that cannot be planned is refused before its corpus is tokenised."""
+        if not isinstance(self.setup, Study):
+            return None
+        plan = plan_study(self.setup)
+        return on_corpus(plan, self.corpus)
 
     @functools.cached_property
     def train(self) -> TrainRecord:
@@ -96,9 +103,8 @@ class Workbench:
     @functools.cached_property
     def fork_point(self) -> Place | None:
         """Its folder."""
-        if self.setup.foreign is not None:
-            fork_point = self.setup.foreign.fork_point
-            return fork_point
+        if isinstance(self.setup, ForeignStudy):
+            return self.setup.runs.fork_point
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 
@@ -163,7 +169,7 @@ class Workbench:
 
     def bare_pools(self) -> tuple[Pool, ...]:
         """The candidates of every branch that has some, without scores."""
-        unit = Unit.TOKENS if self.setup.foreign is None else self.setup.foreign.unit
+        unit = self.setup.runs.unit if isinstance(self.setup, ForeignStudy) else Unit.TOKENS
         return tuple(
             Pool(
                 branch=branch.branch,

@@ -5,8 +5,11 @@ from trajsoup.core.recipe import Optimizer, Warmup, perturbations
 from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.engine.executor import Needs
 from trajsoup.errors import RecipeError, StudyError
-from trajsoup.study.file.setup import load_setup
-from trajsoup.study.file.study import CORPUS_FIELDS, load_study
+from trajsoup.merge.branches import FOR_RUN, load_branches
+from trajsoup.store.fields import declared
+from trajsoup.store.yaml_file import load_yaml
+from trajsoup.study.file import study as study_module
+from trajsoup.study.file.study import ForeignStudy, Setup, Study, load_setup, load_study
 
 
 def load(tmp_path, text):
@@ -45,12 +48,22 @@ def test_schedules_and_warmups_are_read_in_every_form(tmp_path):
     assert study.recipes["A"].betas == (0.8, 0.99)
 
 
+def test_a_branchs_schedule_keeps_nothing_of_the_baselines(tmp_path):
+    floor = SMALL.replace(
+        "global_batch: 8", "global_batch: 8, schedule: {shape: wsd, decay_to: 1e-4, decay_share: 50%}"
+    )
+    study = load(tmp_path, floor + "      L: {schedule: linear}\n      C: {schedule: {shape: cosine}}\n")
+    assert study.recipes["EXP2"].schedule == Schedule(shape=Shape.WSD, decay_to=1e-4, decay_share=0.5)
+    assert study.recipes["L"].schedule == Schedule(shape=Shape.LINEAR)
+    assert study.recipes["C"].schedule == Schedule(shape=Shape.COSINE)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("horizn: 5\n", r"unknown key 'horizn': did you mean 'horizon'\?"),
         (SMALL + "    checkpoint_evry: 5", "did you mean 'checkpoint_every'"),
-        (SMALL.replace("seed: 1001", "sede: 1001"), r"branch 'EXP2': unknown key 'sede': did you mean 'seed'\?"),
+        (SMALL.replace("seed: 1001", "sede: 1001"), r"branches: EXP2: unknown key 'sede': did you mean 'seed'\?"),
         (SMALL.replace("{peak_lr: 1e-3", "{peak_rl: 1e-3"), "did you mean 'peak_lr'"),
         (SMALL.replace("corpus: builtin", "corpus: {trian: x}"), "did you mean 'train'"),
         (SMALL + "    trainer: {builtin: {micro_bacth: 2}}", "did you mean 'micro_batch'"),
@@ -65,13 +78,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path, text, me
 
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "model", "sequence_length"])
 def test_a_branch_that_changes_the_architecture_is_refused(tmp_path, key):
-    with pytest.raises(RecipeError, match=rf"branch 'EXP2': '{key}' would change the architecture"):
+    with pytest.raises(StudyError, match=rf"branches: EXP2: '{key}' would change the architecture"):
         load(tmp_path, SMALL.replace("seed: 1001", f"{key}: 5"))
 
 
 @pytest.mark.parametrize("key", ["corpus", "mixture", "data"])
 def test_a_branch_that_changes_the_data_mixture_is_refused(tmp_path, key):
-    with pytest.raises(RecipeError, match=rf"'{key}' would change the data mixture"):
+    with pytest.raises(StudyError, match=rf"'{key}' would change the data mixture"):
         load(tmp_path, SMALL.replace("seed: 1001", f"{key}: x"))
 
 
@@ -112,10 +125,10 @@ def test_an_anchor_bomb_is_refused_at_once(tmp_path):
         ("fork_point: fork", "fork_point: fork\n    pretrain: {}", "name one of `fork_point`"),
         ("    fork_point: fork\n", "", "name one of `fork_point`"),
         ("seed: 1001", "peak_lr: fast", "peak_lr is 'fast'"),
-        ("seed: 1001", "peak_lr: -1", "branch 'EXP2': peak_lr is -1"),
+        ("seed: 1001", "peak_lr: -1", "branches: EXP2: peak_lr is -1"),
         ("seed: 1001", "global_batch: 2.5", "global_batch is 2.5"),
         ("seed: 1001", "optimizer: sgd", "optimizer is 'sgd': use muon or adamw"),
-        ("seed: 1001", "schedule: triangle", "schedule is 'triangle'"),
+        ("seed: 1001", "schedule: triangle", "schedule: shape is 'triangle': use constant, linear, cosine or wsd"),
         ("seed: 1001", "betas: 0.9", "betas is 0.9"),
         ("seed: 1001", "optimizer: adamw, momentum: 0.9", "momentum is Muon's"),
         ("seed: 1001", "seed: 1k", "seed is '1k', which is not a finite number"),
@@ -144,8 +157,8 @@ def test_a_wrong_value_is_refused_with_its_place_and_the_remedy(tmp_path, old, n
         ("trainer: {builtin: {processes: 2, launcher: torchrun}}", "launcher and processes both say how many"),
         ("trainer: {command: x, stalled_after: -1}", "stalled_after is -1"),
         ("trainer: {resume_command: x}", "`command` is missing"),
-        ("command: torchrun x", "`command` belongs under `trainer`"),
-        ("report_to: [wandb, pigeon]", "report_to names 'pigeon'"),
+        ("command: torchrun x", "'command' belongs under `trainer`"),
+        ("report_to: [wandb, pigeon]", "report_to is 'pigeon': use tensorboard, wandb, mlflow or trackio"),
         ("setting: limited", "unknown key 'setting'"),
         ("max_epochs: -1", "max_epochs is -1: use a number above 0"),
         ("seeds: 0", "seeds is 0: use a whole number of 1 or more"),
@@ -193,14 +206,6 @@ def test_a_command_brings_its_own_data_unless_told_otherwise(tmp_path):
     assert study.trainer.command == "train --lr {peak_lr}"
 
 
-def test_every_corpus_field_is_one_of_the_corpus():
-    import dataclasses
-
-    from trajsoup.lm.corpus import CorpusSpec
-
-    assert CORPUS_FIELDS.keys() <= {f.name for f in dataclasses.fields(CorpusSpec)}
-
-
 def test_a_branch_declares_what_it_takes_on_each_node(tmp_path):
     def needs(trainer):
         return load_study(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).trainer.needs
@@ -217,3 +222,64 @@ def test_where_a_branch_runs_does_not_make_it_another_study(tmp_path):
 
     assert digest("{builtin: {cpus: 4, gpus: 1, stalled_after: 60, nodes: 1, processes: 1}}") == digest("builtin")
     assert digest("{builtin: {nodes: 2}}") != digest("builtin")  # sums over processes are rounded in another order
+
+
+RUNS = "branches: {a: {checkpoints: [{path: c, step: 1}]}}\ncorpus: {train: x}\n"
+
+
+@pytest.mark.parametrize("line", ["", "kind: runs\n"])
+def test_one_schema_tells_runs_from_a_training_by_its_kind_or_by_what_it_holds(tmp_path, line):
+    setup = load_setup(write_study(tmp_path, line + RUNS))
+    assert isinstance(setup, ForeignStudy)
+    assert setup.output == tmp_path / "study-soups"
+    assert [str(s.path) for s in setup.runs.branches[0].checkpoints] == [str(tmp_path / "c")]
+    with pytest.raises(StudyError, match="lists runs that exist: nothing is left to train"):
+        load_study(tmp_path / "study.yaml")
+
+
+@pytest.mark.parametrize("line", ["", "    kind: train\n"])
+def test_a_study_to_train_is_no_study_of_runs(tmp_path, line):
+    path = write_study(tmp_path, SMALL + line)
+    assert isinstance(load_setup(path), Study)
+    with pytest.raises(StudyError, match="is a study to train, not one of finished runs"):
+        load_branches(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SMALL + "    kind: merge\n", "kind is 'merge': use train or runs"),
+        (SMALL + "    kind: runs\n", "unknown key 'sequence_length': known keys: kind, fork_point, screen"),
+        ("kind: train\n" + RUNS, "`horizon` is missing"),
+        ("horizon: 1k\ncheckpoint_every: 1k\n" + RUNS, "branches: a: unknown key 'checkpoints'"),
+        (RUNS.replace("corpus: {train: x}\n", ""), "names no documents: add `corpus"),
+        (RUNS + "screen: {tolerance: wide}\n", "screen: tolerance is 'wide'"),
+        (RUNS + "screen: {force: b}\n", "screen: there is no branch 'b': the branches are a"),
+        (RUNS + "evaluate: {baseline: b}\n", "evaluate: there is no branch 'b'"),
+        (SMALL + "    retention: {every_nth: 2}\n", "retention: `top_k` is missing"),
+        (SMALL + "    retention: {top_k: 0}\n", "retention: top_k is 0: use a whole number of 1 or more"),
+        (SMALL + "    evaluate: {ks: []}\n", r"evaluate: ks is \[\]: list at least one K"),
+        (SMALL + "    evaluate: {ks: [0]}\n", "evaluate: ks is 0: use a whole number of 1 or more"),
+        (SMALL + "    evaluate: {horizons: 0}\n", "evaluate: horizons is 0"),
+        (SMALL + "    evaluate: {rank_by: luck}\n", "evaluate: rank_by is 'luck': use loss or accuracy"),
+        (SMALL + "    sft: {items: 0}\n", "sft: items is 0: use a whole number of 1 or more"),
+        (SMALL + "    publish: folder\n", "publish is 'folder': write the URL"),
+        (SMALL + "    horizon_: 1e99999999\n", "unknown key 'horizon_'"),
+        (SMALL.replace("horizon: 2048", "horizon: 1e99999999"), "horizon is '1e99999999'"),
+    ],
+)
+def test_a_file_of_either_kind_is_refused_with_the_place(tmp_path, text, message):
+    with pytest.raises(StudyError, match=message) as caught:
+        load_setup(write_study(tmp_path, text))
+    assert str(caught.value).startswith(str(tmp_path / "study.yaml"))
+
+
+def test_a_file_is_parsed_once(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(study_module, "load_yaml", lambda path: calls.append(path) or load_yaml(path))
+    load_setup(write_study(tmp_path, SMALL + "    publish: memory://bucket/x\n"))
+    assert len(calls) == 1
+
+
+def test_what_a_file_of_runs_may_hold_besides_is_what_every_study_has():
+    assert set(FOR_RUN) == {f.key for f in declared(Setup)}

@@ -13,7 +13,7 @@ from trajsoup.lm import live
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.report.sections.results import fine_tuning_tables
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     ChosenOn,

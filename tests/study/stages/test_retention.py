@@ -6,8 +6,7 @@ from tests.study.studies import write_study
 from tests.study.tiny_study import TEXT, make_study, run_tiny, small_documents
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
-from trajsoup.study.file.setup import load_setup
-from trajsoup.study.file.study import load_study
+from trajsoup.study.file.study import load_setup, load_study
 from trajsoup.study.records.results import RetentionRecord, RowsRecord, TrainRecord, ValidationRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.status import StageState, stages_of
@@ -69,7 +68,7 @@ def test_a_pruned_study_is_finished_and_says_so_when_more_is_asked_of_it(ran):
 
 def test_nothing_is_pruned_by_default(tmp_path, fork_point):
     setup = make_study(tmp_path / "plain", fork_point)
-    assert setup.study.retention is None
+    assert setup.retention is None
 
 
 def test_a_policy_changes_no_earlier_record(tmp_path, fork_point):

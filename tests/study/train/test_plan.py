@@ -7,7 +7,7 @@ from tests.study.studies import FIVE, SMALL, write_study
 from trajsoup.core.quantity import format_tokens
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.study.file.study import load_study
-from trajsoup.study.train.plan import plan_study, require_room
+from trajsoup.study.train.plan import plan_study, require_room, sized
 
 CONFIG = {
     "model_type": "deepseek_v3", "hidden_size": 64, "vocab_size": 512, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -57,13 +57,13 @@ def test_an_embedded_model_is_planned_without_making_it(tmp_path):
 
 def test_repeated_data_is_counted_in_epochs_and_refused_beyond_the_limit(tmp_path):
     study = study_of(tmp_path)
-    plan = plan_study(study, train_tokens=1024)
+    plan = sized(plan_study(study), train_tokens=1024, validation_tokens=64)
     assert plan.epochs == 2
     assert any("read 2.00 times" in note for note in plan.notes)
     with pytest.raises(StudyError, match=r"has 128 tokens and would be read 16\.0 times by the horizon"):
-        plan_study(study, train_tokens=128)
+        sized(plan_study(study), train_tokens=128, validation_tokens=64)
     with pytest.raises(StudyError, match="fewer than one sequence"):
-        plan_study(study, train_tokens=31)
+        sized(plan_study(study), train_tokens=31, validation_tokens=64)
 
 
 def test_a_horizon_that_is_no_multiple_is_refused(tmp_path):
@@ -122,3 +122,11 @@ def test_a_fork_point_without_a_config_is_refused(tmp_path):
 def test_a_quantised_fork_point_is_refused(tmp_path):
     with pytest.raises(StudyError, match="dtype 'float8"):
         plan_study(study_of(tmp_path, dtype="float8_e4m3fn"))
+
+
+def test_validation_is_priced_on_the_tokens_that_a_run_reads(tmp_path):
+    """`plan` and the plan stage of `run` go through the same function."""
+    plan = plan_study(study_of(tmp_path, SMALL + "    evaluate: {validation_tokens: 1k}\n"))
+    small = sized(plan, train_tokens=4096, validation_tokens=500).cost.validation_flops
+    capped = [sized(plan, train_tokens=4096, validation_tokens=n).cost.validation_flops for n in (1000, 10**6)]
+    assert capped == [2 * small, 2 * small]

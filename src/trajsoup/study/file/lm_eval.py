@@ -8,54 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trajsoup.errors import StudyError
-from trajsoup.store.yaml_file import check_keys
+from trajsoup.store.fields import Name
 
 if TYPE_CHECKING:
     from trajsoup.lm.harness import HarnessSettings
 
-LM_EVAL_FIELDS = {
-    "choose": "Tasks that rank and choose: names of installed tasks, groups or tags, or YAML files. Default none.",
-    "report": "Tasks that are only reported, none of them in `choose`. The presets `paper-41` and `paper-16` name the "
-    "paper's configurations; those that lm-eval does not have are left out, and the main table says which. Default none.",
-    "include_path": "A folder of further YAML files.",
-    "metrics": "By task: the metric to use where a task has several, `acc_norm` or `exact_match,strict-match`.",
-    "model_arguments": "To lm-eval's model: `batch_size`, `max_length`, ...",
-    "arguments": "To lm-eval's evaluator: `num_fewshot`, `limit`, ...",
-    "allow_network": "Let tasks download their data. Default false: such tasks are refused at the start.",
-}
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LmEval:
     """lm-eval tasks as the study file names them; paths are relative to it."""
 
-    choose: tuple[str, ...] = ()
-    report: tuple[str, ...] = ()
-    include_path: str | None = None
-    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
-    model_arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    allow_network: bool = False
+    choose: Annotated[
+        Names, "Tasks that rank and choose: names of installed tasks, groups or tags, or YAML files."
+    ] = ()
+    report: Annotated[
+        Names,
+        "Tasks that are only reported, none of them in `choose`. The presets `paper-41` and `paper-16` name the "
+        "paper's configurations; those that lm-eval does not have are left out, and the main table says which.",
+    ] = ()
+    include_path: Annotated[Name | None, "A folder of further YAML files."] = None
+    metrics: Annotated[Mapping[str, str], "By task: which of several, `acc_norm` or `exact_match,strict-match`."] = (
+        field(default_factory=dict[str, str])
+    )
+    model_arguments: Annotated[Mapping[str, Any], "To lm-eval's model: `batch_size`, `max_length`, ..."] = field(
+        default_factory=dict[str, Any]
+    )
+    arguments: Annotated[Mapping[str, Any], "To lm-eval's evaluator: `num_fewshot`, `limit`, ..."] = field(
+        default_factory=dict[str, Any]
+    )
+    allow_network: Annotated[bool, "Let tasks download their data. Without it they are refused at the start."] = False
 
-
-def parse_lm_eval(data: Any, *, where: str) -> LmEval:
-    """Read `lm_eval`."""
-    check_keys(data, tuple(LM_EVAL_FIELDS), where=where)
-    names = {part: _names(data.get(part) or (), f"{where}: {part}") for part in ("choose", "report")}
-    if not any(names.values()):
-        raise StudyError(f"{where}: names no task: list some in `choose` (may choose models) or `report` (may not)")
-    mappings: dict[str, Any] = {name: data.get(name) or {} for name in ("metrics", "model_arguments", "arguments")}
-    for name, value in mappings.items():
-        if not isinstance(value, dict):
-            raise StudyError(f"{where}: {name} is {value!r}: write `name: value` pairs")
-    network = data.get("allow_network", False)
-    if not isinstance(network, bool):
-        raise StudyError(f"{where}: allow_network is {network!r}: use true or false")
-    folder = data.get("include_path")
-    return LmEval(**names, **mappings, include_path=None if folder is None else str(folder), allow_network=network)
+    def __post_init__(self) -> None:
+        if not self.choose and not self.report:
+            raise StudyError("names no task: list some in `choose` (may choose models) or `report` (may not)")
 
 
 def harness_settings(named: LmEval, *, base: Path) -> tuple[HarnessSettings | None, HarnessSettings | None]:
@@ -108,10 +98,3 @@ def _settings(named: LmEval, tasks: Sequence[str], base: Path) -> HarnessSetting
         arguments=named.arguments,
         allow_network=named.allow_network,
     )
-
-
-def _names(value: Any, where: str) -> tuple[str, ...]:
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
-        raise StudyError(f"{where} is {value!r}: list names of tasks")
-    return tuple(listed)

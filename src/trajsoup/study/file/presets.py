@@ -10,11 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
-from trajsoup.store.yaml_file import load_yaml
 
 LENGTH, BATCH = 128, 32
 STEP = LENGTH * BATCH
@@ -53,6 +50,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         "EXP3": {"peak_lr": round(lr / 2**0.5, 6), "global_batch": BATCH // 2},
     }
     quick = {
+        "kind": "train",
         "pretrain": _pretrain(9_000_000),
         "corpus": CORPUS,
         "sequence_length": LENGTH,
@@ -115,20 +113,19 @@ def _pretrain(tokens: int, *, model: dict[str, Any] = TINY) -> dict[str, Any]:
 
 def write_preset(preset: Preset, folder: Path, *, seeds: int | None = None) -> Path:
     """Write <folder>/study.yaml; a folder that holds the same study is gone on with, another one is refused."""
+    import yaml  # not before it is needed: every command knows the presets by name
+
+    from trajsoup.store.yaml_file import decode_yaml, load_yaml
+
     path = folder / "study.yaml"
-    data = preset_study(preset, seeds=seeds)
+    data = yaml.safe_dump(preset_study(preset, seeds=seeds), sort_keys=False)
     if path.is_file():
-        there = load_yaml(path)
-        if {**there, "seeds": 0} != {**_as_read(data), "seeds": 0}:
+        there, wanted = load_yaml(path), decode_yaml(data, where=path)
+        if {"kind": wanted["kind"], **there, "seeds": 0} != {**wanted, "seeds": 0}:
             raise StudyError(f"{path} is another study than the preset {preset.value!r}: choose another --output")
-        if there == _as_read(data):
+        if there == wanted:
             return path
     elif folder.is_dir() and any(folder.iterdir()):
         raise StudyError(f"{folder} is not empty and holds no study.yaml: choose another --output")
-    text = f"# The preset {preset.value!r} of trajsoup.\n" + yaml.safe_dump(data, sort_keys=False)
-    write_atomic(path, text)
+    write_atomic(path, f"# The preset {preset.value!r} of trajsoup.\n{data}")
     return path
-
-
-def _as_read(data: dict[str, Any]) -> dict[str, Any]:
-    return yaml.safe_load(yaml.safe_dump(data, sort_keys=False))

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from trajsoup.core.quantity import parse_number, parse_tokens, parse_whole
+from trajsoup.core.quantity import Tokens, parse_number, parse_whole
 from trajsoup.core.recipe import Recipe
 from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.errors import StudyError
 from trajsoup.lm.models import FAMILIES, Embedded
 from trajsoup.store.yaml_file import check_keys
-from trajsoup.study.file.recipe import parse_recipe
 
-PRETRAIN_FIELDS = {
-    "model": "deepseek_v3 (default), qwen3_moe or bailing_hybrid, or a mapping `family: ...` with config fields to change.",
-    "tokens": "Tokens to pretrain on. Default 2M.",
-    "seed": "Of the fresh weights. Default 0.",
-    "recipe": "Recipe fields to change. Default: muon, momentum 0.9, global_batch 32, peak_lr 1e-2, linear decay to 2e-4.",
-}
 RECIPE = Recipe(
     peak_lr=1e-2, momentum=0.9, global_batch=32, schedule=Schedule(shape=Shape.LINEAR, decay_to=2e-4)
 )  # good for the embedded model: docs/regime.md
@@ -32,36 +25,38 @@ EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")  # the same t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pretrain:
-    """How the fork point is made."""
+class EmbeddedModel:
+    """A family of the embedded model, and config fields that are not its default."""
 
     family: str = Embedded.DEEPSEEK_V3.value
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    tokens: int = 2_000_000
-    seed: int = 0
-    recipe: Recipe = RECIPE
 
 
-def parse_pretrain(data: Any, *, where: str) -> Pretrain:
-    """Read the field."""
-    check_keys(data, tuple(PRETRAIN_FIELDS), where=where)
-    model = data.get("model", Embedded.DEEPSEEK_V3.value)
-    changes: dict[str, Any] = {}
-    if isinstance(model, dict):
-        changes = dict(model)
-        model = changes.pop("family", Embedded.DEEPSEEK_V3.value)
-    if model not in tuple(Embedded):
-        raise StudyError(f"{where}: model is {model!r}: use {', '.join(Embedded)}")
-    return Pretrain(
-        family=model,
-        changes=_model_fields(Embedded(model), changes, where=f"{where}: model"),
-        tokens=parse_tokens(data.get("tokens", "2M"), where=f"{where}: tokens"),
-        seed=parse_whole(data.get("seed", 0), where=f"{where}: seed"),
-        recipe=parse_recipe(data.get("recipe") or {}, base=RECIPE, where=f"{where}: recipe"),
-    )
+def parse_model(data: Any, *, where: object) -> EmbeddedModel:
+    """Read a family, or a mapping `family: ...` with config fields to change."""
+    changes = dict(data) if isinstance(data, dict) else {}
+    family = changes.pop("family", Embedded.DEEPSEEK_V3.value) if isinstance(data, dict) else data
+    if family not in tuple(Embedded):
+        raise StudyError(f"{where} is {family!r}: use {', '.join(Embedded)}")
+    return EmbeddedModel(family=family, changes=_model_fields(Embedded(family), changes, where=where))
 
 
-def _model_fields(family: Embedded, changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretrain:
+    """How the fork point is made."""
+
+    model: Annotated[
+        EmbeddedModel, parse_model, f"{', '.join(Embedded)}; or `family: ...` with config fields to change."
+    ] = field(default_factory=EmbeddedModel)
+    tokens: Annotated[Tokens, "Tokens to pretrain on."] = 2_000_000
+    seed: Annotated[int, "Of the fresh weights."] = 0
+    recipe: Annotated[
+        Recipe,
+        "Recipe fields to change. Default: muon, momentum 0.9, global_batch 32, peak_lr 1e-2, linear decay to 2e-4.",
+    ] = RECIPE
+
+
+def _model_fields(family: Embedded, changes: Mapping[str, Any], *, where: object) -> dict[str, Any]:
     """Config fields of the embedded model, each of the default's kind, and together a model that can be built."""
     known = {name: value for name, value in FAMILIES[family].items() if name not in NOT_SET_HERE}
     check_keys(dict(changes), ("family", *known), where=where)
@@ -83,7 +78,7 @@ def _model_fields(family: Embedded, changes: Mapping[str, Any], *, where: str) -
     return read
 
 
-def _like(default: Any, value: Any, *, where: str) -> Any:
+def _like(default: Any, value: Any, *, where: object) -> Any:
     """A value of the kind that the default has."""
     match default:
         case bool():

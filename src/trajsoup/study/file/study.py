@@ -1,182 +1,190 @@
-"""The training study file: what people write, checked field by field, turned into data.
+"""The study file: what people write, checked field by field, turned into data.
 
-    study.yaml -> Study -> (plan.py) a plan -> (train.py) branches of checkpoints
+    study.yaml -> kind: train -> Study         -> (train/plan.py) a plan -> (train/branches.py) branches of checkpoints
+               -> kind: runs  -> ForeignStudy  -> runs that exist, as `scan` found them
+                  both are a Setup             -> workbench.py (corpus, checkpoints, pools) -> stages
 
-`FIELDS` documents every key; docs/study-file.md is made from it and its like. Paths are relative to the file.
+Every field is declared once, here or in its neighbours: type, default, unit, check, help (store/fields.py). Paths are
+relative to the file.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, ClassVar, Literal
 
-from trajsoup.core.quantity import parse_number, parse_tokens, parse_whole
+from trajsoup.core.quantity import Count, Positive, Tokens
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
-from trajsoup.store.yaml_file import check_keys, load_yaml
-from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan, parse_evaluation, parse_sft
-from trajsoup.study.file.pretrain import Pretrain, parse_pretrain
-from trajsoup.study.file.recipe import parse_recipe
-from trajsoup.study.file.retention import parse_retention
+from trajsoup.lm.corpus import CorpusSpec
+from trajsoup.merge.branches import Kind, RunsFile, kind_of
+from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, read
+from trajsoup.store.remote import RemotePath
+from trajsoup.store.yaml_file import load_yaml
+from trajsoup.study.file.digest import digest_of_study
+from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
+from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.sweeps import parse_sweeps
-from trajsoup.study.file.trainer import TrainWith, parse_trainer
+from trajsoup.study.file.trainer import Builtin, Command, parse_trainer
+from trajsoup.study.publish import parse_publish
 from trajsoup.study.sweeps.table import Sweep
 
-FIELDS = {
-    "fork_point": "Folder of the checkpoint that every branch starts from (a Hugging Face folder). Or use `pretrain`.",
-    "pretrain": "Makes the fork point, once, and caches it by content; see below.",
-    "corpus": "`builtin`, or the training documents: text, JSONL, Parquet or a tokenised memmap; see below.",
-    "sequence_length": "Tokens of one training sequence. Default: 128 with `pretrain`, else the model's longest.",
-    "horizon": "Tokens each branch trains on after the fork point. Suffixes k, M, B, T. A multiple of checkpoint_every.",
-    "checkpoint_every": "Tokens between two checkpoints, the same for every branch whatever its batch.",
-    "baseline": "The recipe that branches perturb; see below. A field left out has the paper's value.",
-    "branches": "Name -> the fields of the baseline that this branch changes. `{}` is the baseline itself.",
-    "trainer": "`builtin` (default), `builtin: {...}` with settings, or `command: ...` for your own script; see below.",
-    "report_to": "Trackers besides metrics.jsonl, for the builtin trainer: tensorboard, wandb, mlflow, trackio.",
-    "max_epochs": "How often the training set may be read by the horizon before the study is refused. Default 4.",
-    "evaluate": "How models are scored, chosen and compared by `trajsoup run`; see below.",
-    "sweeps": "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below. Default: none.",
-    "sft": "Fine-tunes every model of the main table in the same way and scores it again; see below. Default: not done.",
-    "retention": "Which checkpoints stay when everything is scored and answered; see below. Default: all of them.",
-    "seeds": "How often `trajsoup run` repeats everything, fork point included, with another seed. Default 1.",
-    "publish": "URL of a folder in an object store that gets soup/ and records/ when the study is done. Default: none.",
-    "output": "Folder that gets branches/. Default: the folder of the study file.",
-}
-CORPUS_FIELDS = {
-    "train": "Files or folders of the training documents. Without it the corpus is the builtin one.",
-    "validation": "Documents that rank checkpoints. Left out: a share of train, by document.",
-    "test": "Documents that are reported on and never used to choose. Left out: a share of train, by document.",
-    "pretrain": "Documents for `pretrain`.",
-    "tokenizer": "Folder of a tokenizer. Left out: the fork point's, or a byte-level BPE trained on the documents.",
-    "vocab_size": "Of a tokenizer that is trained here. Default 1024.",
-    "text_field": "Of JSONL and Parquet. Default text.",
-    "source_field": "Of JSONL and Parquet: where a document comes from, for losses by source. Default source.",
-    "limit_bytes": "Builtin corpus: bytes of library text, all sets together.",
-    "task_share": "Builtin corpus: share of generated task documents.",
-    "seed": "Builtin corpus: seed of the generated tasks.",
-}
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SEED_STEP = 10_000  # between the data orders of two seeds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
-    """A study file, checked. Token positions are as written; plan.py moves them to where all batches divide."""
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A study that can be run, of either kind."""
 
-    path: Path
-    output: Path
-    fork_point: Path | None
-    pretrain: Pretrain | None
-    corpus: Mapping[str, Any] | None  # fields of lm.corpus.CorpusSpec; None: the command brings its own data
-    sequence_length: int | None
-    horizon: int
-    checkpoint_every: int
-    baseline: Recipe
-    recipes: Mapping[str, Recipe]
-    trainer: TrainWith
-    report_to: tuple[str, ...]
-    max_epochs: float
-    evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
-    sweeps: tuple[Sweep, ...] = ()
-    sft: FineTuningPlan | None = None
-    seeds: int = 1
-    retention: Retention | None = None
+    path: Annotated[Path, NO_RESULTS]
+    output: Annotated[Path, NO_RESULTS]  # gets records/, scores/, soup/ and, if it trains, branches/
+    seed: Annotated[int | None, NO_RESULTS] = None  # which of the seeds this is; None: it trains nothing
+    seeds: Annotated[int, NO_RESULTS] = 1
+    corpus: Annotated[CorpusSpec | None, NO_RESULTS, "`builtin`, or documents; see below."] = None  # digest: by content
+    evaluation: Annotated[
+        EvaluationPlan, Key("evaluate"), NO_RESULTS, "How models are scored and chosen; see below."
+    ] = EvaluationPlan()
+    sweeps: Annotated[
+        tuple[Sweep, ...],
+        parse_sweeps,
+        NO_RESULTS,
+        "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below.",
+    ] = ()
+    sft: Annotated[
+        FineTuningPlan | None, MAY_BE_EMPTY, NO_RESULTS, "Fine-tunes every model of the main table; see below."
+    ] = None
+    publish: Annotated[
+        RemotePath | None, parse_publish, NO_RESULTS, "URL of a folder that gets soup/ and records/ in the end."
+    ] = None
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        return self.path.stem if self.path.stem != "study" else self.path.absolute().parent.name
+
+    @property
+    def digest(self) -> str:
+        """Of everything that shapes the records; documents by content."""
+        return digest_of_study(self, corpus=self.corpus, folder=self.path.parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Setup):
+    """A study to train. Token positions are as written; plan.py moves them to where all batches divide."""
+
+    MISPLACED: ClassVar[Mapping[str, str]] = {"command": "belongs under `trainer`: write `trainer: {command: ...}`"}
+
+    kind: Annotated[Literal["train"], "Branches to train. Left out: known by the horizon."] = "train"
+    fork_point: Annotated[Path | None, "The model folder that every branch starts from. Or use `pretrain`."] = None
+    pretrain: Annotated[Pretrain | None, MAY_BE_EMPTY, "Makes the fork point, once, and caches it; see below."] = None
+    sequence_length: Annotated[
+        Tokens | None, "Tokens of one training sequence. Default: 128 with `pretrain`, else the model's longest."
+    ] = None
+    horizon: Annotated[Tokens, "Tokens (k, M, B, T) that each branch trains on: a multiple of checkpoint_every."]
+    checkpoint_every: Annotated[Tokens, "Tokens between two checkpoints, the same for every branch whatever its batch."]
+    baseline: Annotated[Recipe, "What branches perturb; see below. A field left out has the paper's value."] = Recipe()
+    recipes: Annotated[
+        Mapping[str, Recipe],
+        Key("branches"),
+        ChangesOf("baseline"),
+        "Name -> the fields of the baseline that this branch changes. `{}` is the baseline itself.",
+    ]
+    trainer: Annotated[
+        Builtin | Command, parse_trainer, "`builtin` (default), `builtin: {...}`, or `command: ...`; see below."
+    ] = Builtin()
+    report_to: Annotated[
+        tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...],
+        NO_RESULTS,
+        "Trackers besides metrics.jsonl, for the builtin trainer: tensorboard, wandb, mlflow, trackio.",
+    ] = ()
+    max_epochs: Annotated[Positive, "How often the training set may be read by the horizon, or it is refused."] = 4.0
+    retention: Annotated[
+        Retention | None, NO_RESULTS, "Which checkpoints stay in the end; see below. Default: all."
+    ] = None
+    seeds: Annotated[
+        Count, NO_RESULTS, "How often `run` repeats everything, fork point included, with another seed."
+    ] = 1
+    output: Annotated[Path, NO_RESULTS, "Folder that gets branches/. Default: the folder of the study file."]
+
+    def __post_init__(self) -> None:
+        if (self.fork_point is None) == (self.pretrain is None):
+            raise StudyError("name one of `fork_point` (a model folder) and `pretrain` (makes one)")
+        if not self.recipes:
+            raise StudyError("`branches` is empty: name -> the fields of the baseline that this branch changes")
+        for name in self.recipes:
+            if not BRANCH_NAME.fullmatch(name):
+                raise StudyError(f"branch name {name!r}: use letters, digits, dots, dashes and underscores")
+        require_distinct(self.recipes)
+        self.evaluation.require_among(self.recipes, where="evaluate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignStudy(Setup, RunsFile):
+    """Runs that exist, and documents to score their soups on."""
+
+    def __post_init__(self) -> None:
+        RunsFile.__post_init__(self)
+        self.evaluation.require_among(self.branches, where="evaluate")
+        if self.corpus is None:
+            raise StudyError(
+                "the soups of these runs must be scored, and it names no documents: add `corpus: {train: FILES}` "
+                "(validation and test documents are split off), or use `trajsoup merge` with a K of your choice"
+            )
+
+    @property
+    def digest(self) -> str:
+        """Of the runs with their paths in full."""
+        return digest_of_study(self.runs, corpus=self.corpus, folder=self.path.parent)
+
+
+def load_setup(path: Path) -> Study | ForeignStudy:
+    """Read a study file of either kind."""
+    data = load_yaml(path)
+    if kind_of(data, where=path) is not Kind.RUNS:
+        study = read(Study, {"output": ".", **data}, where=At(path, path.parent), path=path, seed=0)
+        if "corpus" not in data and isinstance(study.trainer, Builtin):
+            study = dataclasses.replace(study, corpus=CorpusSpec())  # a command brings its own data
+        return study
+    screened, evaluate = data.get("screen") or {}, data.get("evaluate") or {}
+    if isinstance(screened, dict) and isinstance(evaluate, dict):
+        data = {**data, "evaluate": {**screened, **evaluate}}  # the screen of the file, unless `evaluate` has its own
+    output = path.parent / f"{path.stem}-soups"
+    return read(ForeignStudy, data, where=At(path, path.parent), path=path, output=output)
 
 
 def load_study(path: Path) -> Study:
-    """Read and check a training study file."""
-    data = load_yaml(path)
-    where = str(path)
-    if "command" in data:
-        raise StudyError(f"{where}: `command` belongs under `trainer`: write `trainer: {{command: ...}}`")
-    check_keys(data, tuple(FIELDS), where=where)
-    for name in ("horizon", "checkpoint_every", "branches"):
-        if data.get(name) is None:
-            raise StudyError(f"{where}: `{name}` is missing: {FIELDS[name]}")
-    if (data.get("fork_point") is None) == ("pretrain" not in data):
-        raise StudyError(f"{where}: name one of `fork_point` (a model folder) and `pretrain` (makes one)")
-    trainer = parse_trainer(data.get("trainer", "builtin"), where=f"{where}: trainer")
-    baseline = parse_recipe(data.get("baseline") or {}, base=Recipe(), where=f"{where}: baseline")
-    report_to = _names(data.get("report_to"), f"{where}: report_to")
-    for name in report_to:
-        if name not in TRACKERS:
-            raise StudyError(f"{where}: report_to names {name!r}: use {', '.join(TRACKERS)}")
-    length = data.get("sequence_length")
-    max_epochs = parse_number(data.get("max_epochs", 4), where=f"{where}: max_epochs")
-    if max_epochs <= 0:
-        raise StudyError(f"{where}: max_epochs is {max_epochs:g}: use a number above 0")
-    recipes = _branches(data["branches"], baseline, where)
-    return Study(
-        path=path,
-        output=path.parent / str(data.get("output") or "."),
-        fork_point=path.parent / str(data["fork_point"]) if data.get("fork_point") is not None else None,
-        pretrain=parse_pretrain(data["pretrain"] or {}, where=f"{where}: pretrain") if "pretrain" in data else None,
-        corpus=parse_corpus(
-            data.get("corpus", "builtin" if trainer.is_builtin else None), path.parent, f"{where}: corpus"
-        ),
-        sequence_length=None if length is None else parse_tokens(length, where=f"{where}: sequence_length"),
-        horizon=parse_tokens(data["horizon"], where=f"{where}: horizon"),
-        checkpoint_every=parse_tokens(data["checkpoint_every"], where=f"{where}: checkpoint_every"),
-        baseline=baseline,
-        recipes=recipes,
-        trainer=trainer,
-        report_to=report_to,
-        max_epochs=max_epochs,
-        evaluation=parse_evaluation(data.get("evaluate") or {}, branches=tuple(recipes), where=f"{where}: evaluate"),
-        sweeps=parse_sweeps(data.get("sweeps"), where=f"{where}: sweeps"),
-        sft=parse_sft(data["sft"] or {}, where=f"{where}: sft") if "sft" in data else None,
-        seeds=parse_whole(data.get("seeds", 1), where=f"{where}: seeds", least=1),
-        retention=parse_retention(data.get("retention"), where=f"{where}: retention"),
+    """Read a study file that trains."""
+    setup = load_setup(path)
+    if not isinstance(setup, Study):
+        raise StudyError(
+            f"{path} lists runs that exist: nothing is left to train; use `trajsoup run` or `trajsoup merge`"
+        )
+    return setup
+
+
+def with_seed(setup: Setup, seed: int) -> Setup:
+    """The same study with another seed of everything: fresh weights, pretraining order, data order of every branch."""
+    if seed == 0 or not isinstance(setup, Study):
+        return setup
+
+    def moved(recipe: Recipe) -> Recipe:
+        return dataclasses.replace(recipe, seed=recipe.seed + SEED_STEP * seed)
+
+    pretrain = setup.pretrain
+    if pretrain is not None:
+        pretrain = dataclasses.replace(pretrain, seed=pretrain.seed + seed, recipe=moved(pretrain.recipe))
+    return dataclasses.replace(
+        setup,
+        output=setup.output / "seeds" / str(seed),
+        pretrain=pretrain,
+        baseline=moved(setup.baseline),
+        recipes={name: moved(recipe) for name, recipe in setup.recipes.items()},
+        seed=seed,
+        seeds=1,
     )
-
-
-def parse_corpus(data: Any, base: Path, where: str) -> dict[str, Any] | None:
-    """Read `corpus`: fields of lm.corpus.CorpusSpec, or None."""
-    if data is None:
-        return None
-    if data == "builtin":
-        return {}
-    if isinstance(data, str):
-        data = {"train": data}
-    check_keys(data, tuple(CORPUS_FIELDS), where=where)
-    corpus: dict[str, Any] = {}
-    for name, value in data.items():
-        if name in ("train", "validation", "test", "pretrain"):
-            corpus[name] = tuple(base / item for item in _names(value, f"{where}: {name}"))
-        elif name == "tokenizer":
-            corpus[name] = base / str(value)
-        elif name in ("vocab_size", "limit_bytes"):
-            corpus[name] = parse_tokens(value, where=f"{where}: {name}")
-        elif name == "seed":
-            corpus[name] = parse_whole(value, where=f"{where}: {name}")
-        elif name == "task_share":
-            corpus[name] = parse_number(value, where=f"{where}: {name}")
-        else:
-            corpus[name] = str(value)
-    return corpus
-
-
-def _branches(data: Any, baseline: Recipe, where: str) -> dict[str, Recipe]:
-    if not isinstance(data, dict) or not data:
-        raise StudyError(f"{where}: `branches` is empty: {FIELDS['branches']}")
-    recipes: dict[str, Recipe] = {}
-    for name, changes in data.items():
-        if not BRANCH_NAME.fullmatch(str(name)):
-            raise StudyError(f"{where}: branch name {name!r}: use letters, digits, dots, dashes and underscores")
-        if str(name) in recipes:
-            raise StudyError(f"{where}: branch {name} is given twice: rename one")
-        recipes[str(name)] = parse_recipe(changes or {}, base=baseline, where=f"{where}: branch {name!r}")
-    require_distinct(recipes)
-    return recipes
-
-
-def _names(value: Any, where: str) -> tuple[str, ...]:
-    if value is None or value == "none":
-        return ()
-    if not isinstance(value, str | list):
-        raise StudyError(f"{where}: {value!r} is neither a name nor a list of names")
-    return (value,) if isinstance(value, str) else tuple(str(item) for item in value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trajsoup.core.quantity import parse_whole
 from trajsoup.errors import StudyError
 from trajsoup.store.yaml_file import check_keys
-from trajsoup.study.file.evaluation import whole
 from trajsoup.study.sweeps.table import SWEEPS, Sweep
 
 
@@ -23,7 +23,7 @@ SWEEP_FIELDS = {
 }
 
 
-def parse_sweeps(data: Any, *, where: str) -> tuple[Sweep, ...]:
+def parse_sweeps(data: Any, *, where: object) -> tuple[Sweep, ...]:
     """Read `sweeps`: a list of names, `paper` for all of the paper, or name -> settings."""
     if data is None:
         return ()
@@ -51,5 +51,5 @@ def _sweep(name: str, data: Any, where: str) -> Sweep:
         name=name,
         kind=kind,
         branches=tuple(str(branch) for branch in branches),
-        merge_size=None if size is None else whole(size, f"{where}: merge_size"),
+        merge_size=None if size is None else parse_whole(size, where=f"{where}: merge_size"),
     )

@@ -2,121 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from trajsoup.core.quantity import parse_number, parse_whole
+from trajsoup.core.quantity import Count, Positive
 from trajsoup.engine.executor import Needs
 from trajsoup.errors import StudyError
+from trajsoup.lm.job import Precision, Sharding
+from trajsoup.store.fields import NO_RESULTS, At, Name, Shapes, declared, read
 from trajsoup.store.yaml_file import check_keys
 
-BUILTIN_FIELDS = {
-    "micro_batch": "Sequences in one forward pass of one process. Default: the whole share of the process.",
-    "precision": "fp32 (default; the faster one on CPUs) or bf16.",
-    "sharding": "Of several processes: ddp (default) or fsdp2.",
-    "processes": "Processes of a branch on each of its nodes, started by torchrun. Default 1.",
-    "launcher": "Instead of torchrun: a command that starts the processes, such as `accelerate launch --num_processes 8`.",
-}
-RESOURCE_FIELDS = {
-    "cpus": "CPUs that a branch takes on each of its nodes, for Ray and Slurm. Default: one for each process.",
-    "gpus": "GPUs that a branch takes on each of its nodes, for Ray and Slurm. Default 0.",
-    "nodes": "Machines that one branch spans. Default 1. Needs --engine ray, or a command that reaches them all.",
-    "stalled_after": "Seconds without a new line in metrics or log after which a branch counts as hung. Default: never.",
-}
-COMMAND_FIELDS = {
-    "command": "Your training command; {peak_lr}, {seed}, {output_dir} and the like are filled in for each branch.",
-    "resume_command": "Used instead when the branch has checkpoints already. Default: the same command again.",
-    "environment": "Variables added to the command's environment.",
-}
-SHAPES_RESULTS = "shapes results"  # metadata of a field: for which values; without it, for all
-NEVER = {SHAPES_RESULTS: lambda value: False}  # where a branch runs changes nothing in it
-SEVERAL = {SHAPES_RESULTS: lambda value: value != 1}  # several processes add up in another order
+SEVERAL = Shapes(lambda value: value != 1)  # several processes add up in another order; where they run changes nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainWith:
-    """Who trains. `command` None means the builtin trainer."""
+    """Who trains, and what a branch takes on each of its nodes."""
 
-    micro_batch: int | None = None
-    precision: str = "fp32"
-    sharding: str = "ddp"
-    launcher: str | None = None
-    command: str | None = None
-    resume_command: str | None = None
-    environment: tuple[tuple[str, str], ...] = ()
-    processes: int = field(default=1, metadata=SEVERAL)  # on each node
-    cpus: float | None = field(default=None, metadata=NEVER)  # on each node
-    gpus: float = field(default=0, metadata=NEVER)  # on each node
-    nodes: int = field(default=1, metadata=SEVERAL)
-    stalled_after: float | None = field(default=None, metadata=NEVER)  # seconds
+    processes: Annotated[int, SEVERAL] = 1  # on each node
+    cpus: Annotated[Positive | None, NO_RESULTS, "On each node, for Ray and Slurm. Default: one for each process."] = (
+        None
+    )
+    gpus: Annotated[float, NO_RESULTS, "On each node, for Ray and Slurm."] = 0
+    nodes: Annotated[
+        Count, SEVERAL, "Machines of one branch. Needs --engine ray, or a command that reaches them all."
+    ] = 1
+    stalled_after: Annotated[
+        Positive | None, NO_RESULTS, "Seconds without a new line in metrics or log: the branch hangs. Default: never."
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.gpus < 0:
+            raise StudyError(f"gpus is {self.gpus:g}: use a number of 0 or more")
 
     @property
     def needs(self) -> Needs:
         """What a branch asks of a cluster."""
         return Needs(cpus=self.processes if self.cpus is None else self.cpus, gpus=self.gpus, nodes=self.nodes)
 
-    @property
-    def is_builtin(self) -> bool:
-        """Whether the builtin trainer is used."""
-        return self.command is None
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builtin(TrainWith):
+    """The builtin trainer."""
+
+    micro_batch: Annotated[Count | None, "Sequences in one pass of one process. Default: its whole share."] = None
+    precision: Annotated[Precision, "fp32 (the faster one on CPUs) or bf16."] = Precision.FP32
+    sharding: Annotated[Sharding, "Of several processes: ddp or fsdp2."] = Sharding.DDP
+    processes: Annotated[Count, SEVERAL, "Processes of a branch on each of its nodes, started by torchrun."] = 1
+    launcher: Annotated[
+        str | None, "Instead of torchrun: what starts the processes, such as `accelerate launch --num_processes 8`."
+    ] = None
+
+    def __post_init__(self) -> None:
+        TrainWith.__post_init__(self)
+        if self.processes > 1 and self.launcher is not None:
+            raise StudyError("launcher and processes both say how many: name one of them")
 
 
-def parse_trainer(data: Any, *, where: str) -> TrainWith:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(TrainWith):
+    """The study's own training script."""
+
+    command: Annotated[str, "Your training command; {peak_lr}, {seed}, {output_dir} ... are filled in for each branch."]
+    resume_command: Annotated[str | None, "Used where the branch has checkpoints. Default: the same command again."] = (
+        None
+    )
+    environment: Annotated[Mapping[str, Name], "Added to the command's environment."] = field(
+        default_factory=dict[str, str]
+    )
+
+    def __post_init__(self) -> None:
+        TrainWith.__post_init__(self)
+        if not self.command.strip():
+            raise StudyError("`command` is empty: write your training command")
+
+
+def parse_trainer(data: Any, *, where: At) -> Builtin | Command:
     """Read the field in any of its three forms."""
     if data == "builtin":
-        return TrainWith()
+        return Builtin()
     if isinstance(data, str):
         raise StudyError(f"{where} is {data!r}: use builtin, or `command: ...`")
-    check_keys(data, ("builtin", *COMMAND_FIELDS, *RESOURCE_FIELDS), where=where)
-    if "builtin" in data:
-        if len(data) > 1:
-            raise StudyError(f"{where}: use either builtin or command")
-        return _builtin(data["builtin"] or {}, f"{where}: builtin")
-    if not isinstance(data.get("command"), str) or not data["command"].strip():
-        raise StudyError(f"{where}: `command` is missing: {COMMAND_FIELDS['command']}")
-    environment = data.get("environment") or {}
-    if not isinstance(environment, dict):
-        raise StudyError(f"{where}: environment: expected `NAME: value` lines, got {environment!r}")
-    resume = data.get("resume_command")
-    if not isinstance(resume, str | None):
-        raise StudyError(f"{where}: resume_command is {resume!r}: write it as one line of text")
-    return TrainWith(
-        command=data["command"],
-        resume_command=resume,
-        environment=tuple((str(name), str(value)) for name, value in environment.items()),
-        **_resources(data, where),
-    )
-
-
-def _builtin(data: Any, where: str) -> TrainWith:
-    check_keys(data, (*BUILTIN_FIELDS, *RESOURCE_FIELDS), where=where)
-    micro = data.get("micro_batch")
-    precision, sharding = str(data.get("precision", "fp32")), str(data.get("sharding", "ddp"))
-    if precision not in ("fp32", "bf16"):
-        raise StudyError(f"{where}: precision is {precision!r}: use fp32 or bf16")
-    if sharding not in ("ddp", "fsdp2"):
-        raise StudyError(f"{where}: sharding is {sharding!r}: use ddp or fsdp2")
-    launcher = data.get("launcher")
-    if not isinstance(launcher, str | None):
-        raise StudyError(f"{where}: launcher is {launcher!r}: write it as one line of text")
-    processes = parse_whole(data.get("processes", 1), where=f"{where}: processes", least=1)
-    if processes > 1 and launcher is not None:
-        raise StudyError(f"{where}: launcher and processes both say how many: name one of them")
-    return TrainWith(
-        micro_batch=None if micro is None else parse_whole(micro, where=f"{where}: micro_batch", least=1),
-        precision=precision,
-        sharding=sharding,
-        launcher=launcher,
-        processes=processes,
-        **_resources(data, where),
-    )
-
-
-def _resources(data: Any, where: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"nodes": parse_whole(data.get("nodes", 1), where=f"{where}: nodes", least=1)}
-    for name in ("cpus", "gpus", "stalled_after"):
-        if data.get(name) is not None:
-            found[name] = parse_number(data[name], where=f"{where}: {name}")
-            if found[name] < 0 or (found[name] == 0 and name != "gpus"):
-                raise StudyError(f"{where}: {name} is {data[name]!r}: use a number above 0")
-    return found
+    check_keys(data, ("builtin", *(f.key for f in declared(Command))), where=where)
+    if "builtin" not in data:
+        return read(Command, data, where=where)
+    if len(data) > 1:
+        raise StudyError(f"{where}: use either builtin or command")
+    return read(Builtin, data["builtin"] or {}, where=where.below("builtin"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trajsoup.study.file.setup import Setup
+from trajsoup.study.file.study import Setup, Study
 from trajsoup.study.records import results, scaling
 from trajsoup.study.records.files import Record
 from trajsoup.study.stages.answer import answer_stage
@@ -66,6 +66,6 @@ STAGES = (
     Stage(
         record=results.RetentionRecord,
         run=retention_stage,
-        wanted=lambda setup: setup.study is not None and setup.study.retention is not None,
+        wanted=lambda setup: isinstance(setup, Study) and setup.retention is not None,
     ),
 )

@@ -16,7 +16,7 @@ from trajsoup.core.scaling import Band, ScalingFit, bootstrap_band, fit_power_la
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScalingError
-from trajsoup.study.file.setup import Setup
+from trajsoup.study.file.study import Setup
 from trajsoup.study.records.files import name_of
 from trajsoup.study.records.results import BandPoint, Estimate, PlanRecord, SweepPoint, SweepRecord
 from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.pool import Unit
+from trajsoup.study.file.study import ForeignStudy
 from trajsoup.study.records.results import BranchPlan, PlanRecord, Split
-from trajsoup.study.train.plan import Plan, plan_study
+from trajsoup.study.train.plan import Plan
 from trajsoup.study.workbench import Workbench
 
 
@@ -17,22 +18,13 @@ def plan_stage(bench: Workbench) -> bool:
 
 def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
     setup = bench.setup
-    if setup.study is not None:
-        plan_study(setup.study)  # a study that cannot be planned is refused before its corpus is tokenised
     bench.require_tasks()
-    corpus = bench.corpus
-    sizes = {split.value: corpus.split(split).n_tokens for split in Split}
-    if setup.study is not None:
-        study = setup.study
-        plan = plan_study(
-            study,
-            train_tokens=corpus.train.n_tokens,
-            validation_tokens=min(corpus.validation.n_tokens, setup.evaluation.validation_tokens),
-            vocab_size=corpus.vocab_size,
-        )
+    plan = bench.plan
+    sizes = {split.value: bench.corpus.split(split).n_tokens for split in Split}
+    if plan is not None:
         return _trained_plan(plan, inputs, title=setup.title, seed=setup.seed, sizes=sizes)
-    foreign = setup.foreign
-    assert foreign is not None
+    assert isinstance(setup, ForeignStudy)
+    foreign = setup.runs
     last = {b.name: max(map(foreign.position, b.checkpoints)) for b in foreign.branches}
     return PlanRecord(
         inputs=inputs,

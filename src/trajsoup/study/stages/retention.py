@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from trajsoup.core.retention import prunable
 from trajsoup.merge.provenance import RECORD
-from trajsoup.store.checkpoint import is_checkpoint, load_json
+from trajsoup.merge.verify import read_record
+from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.pruning import prune
 from trajsoup.store.remote import absolute
+from trajsoup.study.file.study import Study
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import AnswerRecord, PlanRecord, RetentionRecord, RowsRecord, ValidationRecord
 from trajsoup.study.workbench import Workbench
@@ -21,8 +23,8 @@ from trajsoup.study.workbench import Workbench
 
 def retention_stage(bench: Workbench) -> bool:
     """Delete what the policy gives up. Every checkpoint has its score by now, and a record of it."""
-    study = bench.setup.study
-    if study is None or study.retention is None:
+    study = bench.setup
+    if not isinstance(study, Study) or study.retention is None:
         return False
     policy = study.retention
     inputs = bench.records.digests(ValidationRecord, RowsRecord, AnswerRecord)
@@ -60,5 +62,5 @@ def _needed(bench: Workbench) -> set[str]:
     needed = {key for row in rows if row.strategy != "full-soup" for key in row.weights}
     paths = {absolute(bench.place(c.key)): c.key for pool in bench.bare_pools() for c in pool.candidates}
     for record in bench.setup.output.glob(f"*/{RECORD}"):
-        needed |= {paths[i["path"]] for i in load_json(record)["ingredients"] if i["path"] in paths}
+        needed |= {paths[i.path] for i in read_record(record.parent).ingredients if i.path in paths}
     return needed

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.study.file.setup import Setup, with_seed
+from trajsoup.study.file.study import Setup, with_seed
 from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import (
     ComparisonRecord,

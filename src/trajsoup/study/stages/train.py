@@ -12,6 +12,7 @@ from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place, absolute, is_url
 from trajsoup.store.runs import Saved
+from trajsoup.study.file.study import ForeignStudy, Study
 from trajsoup.study.records.results import PlanRecord, TrainedBranch, TrainedCheckpoint, TrainRecord
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.train.branches import train_study
@@ -22,13 +23,13 @@ from trajsoup.study.workbench import Workbench
 def train_stage(bench: Workbench) -> bool:
     """Train the branches, or find those that exist. A branch that failed stops here; one that diverged does not."""
     inputs = {"plan": bench.records.digest(PlanRecord)}
-    make = _foreign if bench.setup.foreign is not None else _train
+    make = _foreign if isinstance(bench.setup, ForeignStudy) else _train
     return bench.records.ensure(TrainRecord, inputs, lambda: make(bench, inputs))
 
 
 def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
-    study = bench.setup.study
-    assert study is not None
+    study = bench.setup
+    assert isinstance(study, Study)
     trained = train_study(
         study,
         jobs=bench.jobs,
@@ -36,6 +37,7 @@ def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
         corpus=bench.corpus,
         on_progress=bench.on_train,
         executor=bench.executor,
+        plan=bench.plan,
     )
     broken = [o for o in trained.outcomes if o.status is Status.FAILED]
     if broken:
@@ -74,8 +76,8 @@ def _saved(folder: Path, step_tokens: int) -> Branches | None:
 
 
 def _foreign(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
-    foreign = bench.setup.foreign
-    assert foreign is not None
+    assert isinstance(bench.setup, ForeignStudy)
+    foreign = bench.setup.runs
     identities = bench.identities
     branches = tuple(
         TrainedBranch(

@@ -27,15 +27,16 @@ from trajsoup.core.threads import threads_for
 from trajsoup.engine.executor import Executor, Member
 from trajsoup.errors import HeldError, TrainError
 from trajsoup.store.lock import holding
+from trajsoup.study.cache import cache_folder
 from trajsoup.study.file.study import Study
-from trajsoup.study.file.trainer import TrainWith
+from trajsoup.study.file.trainer import Builtin, TrainWith
 from trajsoup.study.train import tether
 from trajsoup.study.train.commands import BranchProcess, builtin_process, command_process
-from trajsoup.study.train.data import cache_folder, load_data
+from trajsoup.study.train.data import load_data
 from trajsoup.study.train.fork_point import ensure_fork_point
 from trajsoup.study.train.life_signs import LifeSigns
 from trajsoup.study.train.outcomes import Outcome, Progress, Status, progress_of
-from trajsoup.study.train.plan import Plan, plan_study, require_room
+from trajsoup.study.train.plan import Plan, on_corpus, plan_study, require_room
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -79,9 +80,11 @@ def train_study(
     corpus: Corpus | None = None,
     on_progress: OnProgress | None = None,
     executor: Executor | None = None,
+    plan: Plan | None = None,
 ) -> TrainedStudy:
     """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core.
 
+    A `plan` is that of the study on its corpus, where it is known already.
     With an `executor`, its machines train the branches, as many at once as it has room for.
     """
     cache = cache or cache_folder()
@@ -89,29 +92,31 @@ def train_study(
     jobs = jobs or cores
     wanted = _wanted(study, branches)
     _require_trackers(study)
-    require_room(plan_study(study))  # what cannot work is refused before the corpus is tokenised
+    known, plan = plan, plan or plan_study(study)
+    require_room(plan)  # what cannot work is refused before the corpus is tokenised
     corpus = corpus or load_data(study, cache=cache)
-    plan = _plan(study, corpus)
-    require_room(plan)
+    if known is None:
+        plan = on_corpus(plan, corpus)
+        require_room(plan)
     report = on_progress or (lambda stage, progress: None)
-    environment = _isa_environment(cache) if study.trainer.is_builtin or study.pretrain else {}
+    environment = _isa_environment(cache) if isinstance(study.trainer, Builtin) or study.pretrain else {}
 
     def pretrain(job: BranchJob) -> None:
         # One thread: then the fork point's last bits depend on no machine.
-        process = builtin_process(job, trainer=TrainWith(), threads=1)
+        process = builtin_process(job, trainer=Builtin(), threads=1)
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
     share = _share(study.trainer, cores=cores, jobs=min(jobs, len(wanted)))
-    if study.trainer.is_builtin:
+    if isinstance(study.trainer, Builtin):
         cost = plan.model.flops_per_token
         processes = {
             name: builtin_process(
                 job, trainer=study.trainer, threads=threads_for(pass_flops=cost * job.pass_tokens, share=share)
             )
-            for name, job in _jobs(plan, corpus, fork_point, wanted).items()
+            for name, job in _jobs(plan, corpus, fork_point, trainer=study.trainer, wanted=wanted).items()
         }
     else:
         processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
@@ -130,17 +135,6 @@ def train_study(
     return TrainedStudy(plan=plan, fork_point=fork_point, outcomes=outcomes)
 
 
-def _plan(study: Study, corpus: Corpus | None) -> Plan:
-    if corpus is None:
-        return plan_study(study)
-    return plan_study(
-        study,
-        train_tokens=len(corpus.train.tokens),
-        validation_tokens=len(corpus.validation.tokens),
-        vocab_size=corpus.vocab_size,
-    )
-
-
 def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
     for name in branches or ():
         if name not in study.recipes:
@@ -155,8 +149,10 @@ def _require_trackers(study: Study) -> None:
             raise TrainError(f"report_to names {name}, which is not installed: pip install {name}, or leave it out")
 
 
-def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[str]) -> dict[str, BranchJob]:
-    from trajsoup.lm.job import BranchJob, Precision, Sharding, fork_point_digest, token_file
+def _jobs(
+    plan: Plan, corpus: Corpus | None, fork_point: Path, *, trainer: Builtin, wanted: Sequence[str]
+) -> dict[str, BranchJob]:
+    from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 
     study = plan.study
     if corpus is None:
@@ -176,9 +172,9 @@ def _jobs(plan: Plan, corpus: Corpus | None, fork_point: Path, wanted: Sequence[
             horizon=plan.positions.horizon,
             checkpoint_every=plan.positions.checkpoint_every,
             sequence_length=plan.sequence_length,
-            micro_batch=study.trainer.micro_batch,
-            precision=Precision(study.trainer.precision),
-            sharding=Sharding(study.trainer.sharding),
+            micro_batch=trainer.micro_batch,
+            precision=trainer.precision,
+            sharding=trainer.sharding,
             dtype=plan.dtype,
             tokenizer=corpus.tokenizer.absolute(),
             report_to=study.report_to,
@@ -196,7 +192,7 @@ def _share(trainer: TrainWith, *, cores: int, jobs: int) -> int:
 
 def _require_one_node(study: Study) -> None:
     trainer = study.trainer
-    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+    if trainer.nodes > 1 and isinstance(trainer, Builtin) and trainer.launcher is None:
         raise TrainError(
             f"{study.path}: a branch takes {trainer.nodes} nodes, and this machine is one: use --engine ray, or a launcher "
             "that reaches them, such as `srun torchrun ...`"

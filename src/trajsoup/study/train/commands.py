@@ -7,12 +7,13 @@ import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trajsoup.engine.executor import Needs
 from trajsoup.errors import TrainError
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
-from trajsoup.study.file.trainer import TrainWith
+from trajsoup.study.file.trainer import Builtin, Command
 from trajsoup.study.train.outcomes import Outcome, finished_outcome
 from trajsoup.study.train.plan import Plan
 
@@ -56,7 +57,7 @@ class BranchProcess:
         return self.folder / "train.log"
 
 
-def builtin_process(job: BranchJob, *, trainer: TrainWith, threads: int) -> BranchProcess:
+def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> BranchProcess:
     """The builtin trainer on one job. Writes branch.json; refuses to resume another recipe."""
     job = replace(job, threads=threads).write()
     start = shlex.split(trainer.launcher) if trainer.launcher else [sys.executable]
@@ -82,7 +83,7 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
     from trajsoup.lm.command_trainer import command_fields, render
 
     trainer, recipe = plan.study.trainer, plan.study.recipes[branch]
-    assert trainer.command is not None
+    assert isinstance(trainer, Command)
     folder = (plan.study.output / "branches" / branch).absolute()
     latest = _latest_checkpoint(folder)
     fields = command_fields(
@@ -108,7 +109,7 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
         step_tokens=recipe.global_batch * plan.sequence_length,
         builtin=False,
         threads=threads,
-        environment=trainer.environment,
+        environment=tuple(trainer.environment.items()),
         needs=trainer.needs,
         stalled_after=trainer.stalled_after,
         finished=finished_outcome(branch, folder, horizon=plan.positions.horizon),
@@ -117,7 +118,7 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
 
 def _require_same(record: Path, fields: dict[str, str], branch: str, *, resuming: bool) -> None:
     if record.is_file() and resuming:
-        before: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        before = read_json(record, dict[str, str], cure=f"move {record.parent} away", error=TrainError)
         changed = [
             f"{k}: {before.get(k)} -> {fields.get(k)}"
             for k in sorted(before | fields)

@@ -1,37 +1,24 @@
-"""The corpus of a study, checked against the model that will read it, and where caches live."""
+"""The corpus of a study, checked against the model that will read it."""
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trajsoup.errors import StudyError
+from trajsoup.lm.corpus import Corpus, load_corpus, require_same_tokenizer, require_vocabulary
 from trajsoup.store.checkpoint import load_json
 from trajsoup.study.file.study import Study
-
-if TYPE_CHECKING:
-    from trajsoup.lm.corpus import Corpus
-
-
-def cache_folder() -> Path:
-    """Where corpora and fork points are cached: TRAJSOUP_CACHE, else the user's cache folder."""
-    if folder := os.environ.get("TRAJSOUP_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trajsoup"
 
 
 def load_data(study: Study, *, cache: Path) -> Corpus | None:
     """Tokenise the corpus, or take it from the cache; None for a command that brings its own data."""
     if study.corpus is None:
         return None
-    from trajsoup.lm.corpus import CorpusSpec, load_corpus, require_same_tokenizer, require_vocabulary
-
-    fields = dict(study.corpus)
-    fork_point = study.fork_point
-    if fork_point is not None and "tokenizer" not in fields and (fork_point / "tokenizer.json").is_file():
-        fields["tokenizer"] = fork_point
-    corpus = load_corpus(CorpusSpec(**fields), cache=cache)
+    spec, fork_point = study.corpus, study.fork_point
+    if fork_point is not None and spec.tokenizer is None and (fork_point / "tokenizer.json").is_file():
+        spec = replace(spec, tokenizer=fork_point)
+    corpus = load_corpus(spec, cache=cache)
     if fork_point is not None:
         vocab_size = fork_config(fork_point).get("vocab_size")
         if isinstance(vocab_size, int):

@@ -19,6 +19,7 @@ from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 from trajsoup.store.lock import holding
 from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.study import Study
+from trajsoup.study.file.trainer import Builtin
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -44,11 +45,11 @@ def ensure_fork_point(
 
     pretrain = study.pretrain
     config = embedded_config(
-        Embedded(pretrain.family),
+        Embedded(pretrain.model.family),
         vocab_size=corpus.vocab_size,
         end_of_text=end_of_text_id(load_tokenizer(corpus.tokenizer), corpus.tokenizer),
         sequence_length=sequence_length,
-        changes=dict(pretrain.changes),
+        changes=dict(pretrain.model.changes),
     )
     shape = {
         "config": config.to_json_string(),
@@ -91,7 +92,7 @@ def _job(
         horizon=every * PIECES,
         checkpoint_every=every,
         sequence_length=length,
-        micro_batch=study.trainer.micro_batch,
+        micro_batch=study.trainer.micro_batch if isinstance(study.trainer, Builtin) else None,
         tokenizer=corpus.tokenizer,
     )
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trajsoup.errors import ScanError
+from trajsoup.errors import ScanError, TrainError
+from trajsoup.store.json_file import decode_json, read_json
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.runs import scan_run
 
@@ -41,6 +43,29 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """outcome.json, as the branch's process leaves it."""
+
+    status: Status
+    tokens: int = 0
+    horizon: int = 0
+    message: str | None = None
+    seconds: float | None = None
+    saving_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A line of metrics.jsonl, whoever wrote it."""
+
+    tokens: float | None = None
+    step: float | None = None
+    train_loss: float | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One line of the live display."""
 
@@ -60,31 +85,26 @@ class Progress:
 def progress_of(process: BranchProcess, *, running: bool) -> Progress:
     """Read how far a branch is from the last line of its metrics."""
     row = _last_row(process.folder / METRICS)
-    tokens = row.get("tokens")
-    if tokens is None and isinstance(row.get("step"), int):
-        tokens = row["step"] * process.step_tokens
+    tokens = row.step * process.step_tokens if row.tokens is None and row.step is not None else row.tokens
     return Progress(
         branch=process.branch,
         running=running,
         tokens=int(tokens or 0),
         horizon=process.horizon,
-        train_loss=row.get("train_loss", row.get("loss")),
-        tokens_per_second=row.get("tokens_per_second"),
+        train_loss=row.loss if row.train_loss is None else row.train_loss,
+        tokens_per_second=row.tokens_per_second,
     )
 
 
 def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
     """Say how a process ended. A command's checkpoints are found by the scan that finds those of foreign runs."""
     if process.builtin:
-        record = _read(process.folder / OUTCOME)
-        if record.get("status") == Status.FINISHED and code == 0:
+        end = _end(process.folder)
+        if end is None:
+            return _failed(process, code)
+        if end.status is Status.FINISHED and code == 0:
             return finished_outcome(process.branch, process.folder, horizon=process.horizon) or _failed(process, code)
-        if record:
-            status = Status(record["status"])
-            return Outcome(
-                branch=process.branch, status=status, tokens=_reached(process), message=record.get("message")
-            )
-        return _failed(process, code)
+        return Outcome(branch=process.branch, status=end.status, tokens=_reached(process), message=end.message)
     if code != 0:
         return _failed(process, code)
     try:
@@ -112,21 +132,21 @@ def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
 
 def finished_outcome(branch: str, folder: Path, *, horizon: int) -> Outcome | None:
     """The recorded end of a branch that has reached its horizon, or None."""
-    record = _read(folder / OUTCOME)
-    if record.get("status") != Status.FINISHED or int(record.get("horizon", 0)) < horizon:
+    end = _end(folder)
+    if end is None or end.status is not Status.FINISHED or end.horizon < horizon:
         return None
     return Outcome(
         branch=branch,
         status=Status.FINISHED,
-        tokens=int(record["tokens"]),
-        seconds=record.get("seconds"),
-        saving_seconds=record.get("saving_seconds"),
+        tokens=end.tokens,
+        seconds=end.seconds,
+        saving_seconds=end.saving_seconds,
     )
 
 
 def recorded(folder: Path) -> bool:
     """Whether the builtin trainer has written down how the branch ended."""
-    return bool(_read(folder / OUTCOME))
+    return _end(folder) is not None
 
 
 def _failed(process: BranchProcess, code: int) -> Outcome:
@@ -155,27 +175,22 @@ def _tail(log: Path) -> str | None:
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), None)
 
 
-def _last_row(path: Path) -> dict[str, Any]:
+def _last_row(path: Path) -> _Row:
     """The newest whole line of metrics.jsonl, without reading all of it."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read().splitlines()
     except OSError:
-        return {}
+        return _Row()
     for line in reversed(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # being written
-        if isinstance(row, dict):
-            return row
-    return {}
+        with contextlib.suppress(TrainError):  # being written
+            return decode_json(line, _Row, where=path, cure="wait", error=TrainError, nan=True)
+    return _Row()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+def _end(folder: Path) -> _End | None:
+    """How the branch ended; None where that is not written down."""
+    with contextlib.suppress(TrainError):
+        return read_json(folder / OUTCOME, _End, cure="train the branch again", error=TrainError, nan=True)
+    return None

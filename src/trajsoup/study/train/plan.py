@@ -1,14 +1,15 @@
 """What a study will do and cost, before anything is trained: data, not print (sec:setup, eq:flops-proxy).
 
-Study (+ sizes of its corpus) -> positions, perturbations, tokens, FLOPs, bytes, validation passes -> Plan
+Study -> positions, perturbations, tokens, FLOPs, bytes, validation passes -> Plan -> on_corpus: epochs, validation FLOPs
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from trajsoup.core.quantity import format_tokens
 from trajsoup.core.recipe import Optimizer, Recipe, perturbations
 from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
+from trajsoup.lm.corpus import Corpus, CorpusSpec
 from trajsoup.study.file.study import Study
+from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -37,7 +40,7 @@ class PlannedBranch:
     step_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything a study will do and cost."""
 
@@ -45,44 +48,47 @@ class Plan:
     branches: tuple[PlannedBranch, ...]
     positions: Positions
     sequence_length: int
+    config: Mapping[str, Any]  # of the model
     dtype: str  # of checkpoints
     budget: Budget
-    model: ModelCost
-    cost: BudgetCost
-    epochs: float | None  # times the training set is read; None where its size is unknown
     free_bytes: int  # where the study writes
     notes: tuple[str, ...]
-    peak: PeakDisk | None = None  # checkpoints, where the study has a retention policy
+    epochs: float | None = None  # times the training set is read; None where its size is unknown
+    validation_tokens: int | None = None  # of one validation pass; None likewise
+
+    @functools.cached_property
+    def model(self) -> ModelCost:
+        """Parameters of the model, and FLOPs of one token."""
+        return model_cost(self.config, sequence_length=self.sequence_length)
+
+    @functools.cached_property
+    def cost(self) -> BudgetCost:
+        """What the budget costs."""
+        return cost_of(
+            self.budget,
+            checkpoints_per_branch=self.positions.count,
+            flops_per_token=self.model.flops_per_token,
+            model_bytes=self.model.total_params * ITEM_BYTES[self.dtype],
+            state_bytes=max(_state_bytes(self.model, self.config, b.recipe) for b in self.branches),
+            validation_tokens=self.validation_tokens,
+        )
+
+    @property
+    def peak(self) -> PeakDisk | None:
+        """Checkpoints on disk, where the study has a retention policy."""
+        policy, count = self.study.retention, self.positions.count
+        if policy is None:
+            return None
+        return peak_disk(branches=len(self.branches), checkpoints=count, policy=policy, seeds=self.study.seeds)
 
 
-def plan_study(
-    study: Study,
-    *,
-    train_tokens: int | None = None,
-    validation_tokens: int | None = None,
-    vocab_size: int | None = None,
-) -> Plan:
-    """Plan a study. The token counts are of its corpus; None leaves out what depends on them."""
-    config = model_config(study, vocab_size=vocab_size)
+def plan_study(study: Study) -> Plan:
+    """Plan a study before its corpus is tokenised: what cannot work is refused here."""
+    config = model_config(study)
     length = _sequence_length(study, config)
     steps = {name: recipe.global_batch * length for name, recipe in study.recipes.items()}
     positions = shared_positions(horizon=study.horizon, checkpoint_every=study.checkpoint_every, step_tokens=steps)
     _require_micro_batch(study)
-    dtype = checkpoint_dtype(config) if study.pretrain is None else "float32"
-    model = model_cost(config, sequence_length=length)
-    # every branch is trained to the horizon; the Limited setting is read off the same branches at T / N
-    budget = Budget(setting=Setting.EXTENDED, n_branches=len(study.recipes), horizon=positions.horizon)
-    cost = cost_of(
-        budget,
-        checkpoints_per_branch=positions.count,
-        flops_per_token=model.flops_per_token,
-        model_bytes=model.total_params * ITEM_BYTES[dtype],
-        state_bytes=max(_state_bytes(model, config, r) for r in study.recipes.values()),
-        validation_tokens=validation_tokens,
-    )
-    epochs = None if train_tokens is None else positions.horizon / max(train_tokens // length * length, 1)
-    notes = _notes(study, positions, epochs)
-    _require_enough_data(study, length, train_tokens, epochs)
     return Plan(
         study=study,
         branches=tuple(
@@ -97,18 +103,35 @@ def plan_study(
         ),
         positions=positions,
         sequence_length=length,
-        dtype=dtype,
-        budget=budget,
-        model=model,
-        cost=cost,
-        epochs=epochs,
+        config=config,
+        dtype=checkpoint_dtype(config) if study.pretrain is None else "float32",
+        # every branch is trained to the horizon; the Limited setting is read off the same branches at T / N
+        budget=Budget(setting=Setting.EXTENDED, n_branches=len(study.recipes), horizon=positions.horizon),
         free_bytes=_free_bytes(study.output),
-        notes=notes,
-        peak=None
-        if study.retention is None
-        else peak_disk(
-            branches=len(study.recipes), checkpoints=positions.count, policy=study.retention, seeds=study.seeds
-        ),
+        notes=_notes(study, positions),
+    )
+
+
+def on_corpus(plan: Plan, corpus: Corpus | None) -> Plan:
+    """The plan with what depends on the corpus; as it is for a command that brings its own data."""
+    if corpus is None:
+        return plan
+    sizes = {"train_tokens": corpus.train.n_tokens, "validation_tokens": corpus.validation.n_tokens}
+    return sized(plan, **sizes, vocab_size=corpus.vocab_size)
+
+
+def sized(plan: Plan, *, train_tokens: int, validation_tokens: int, vocab_size: int | None = None) -> Plan:
+    """The plan on a corpus of this many tokens. Of the validation set, as many are read as the study says."""
+    study, length = plan.study, plan.sequence_length
+    epochs = plan.positions.horizon / max(train_tokens // length * length, 1)
+    _require_enough_data(study, length, train_tokens, epochs)
+    again = (f"the training set is read {epochs:,.2f} times by the horizon",) if epochs > 1 else ()
+    return replace(
+        plan,
+        config=model_config(study, vocab_size=vocab_size),
+        validation_tokens=min(validation_tokens, study.evaluation.validation_tokens),
+        epochs=epochs,
+        notes=(*plan.notes, *again),
     )
 
 
@@ -135,9 +158,9 @@ def model_config(study: Study, *, vocab_size: int | None = None) -> dict[str, An
     assert study.pretrain is not None
     from trajsoup.lm.models import FAMILIES, Embedded
 
-    family = Embedded(study.pretrain.family)
-    size = vocab_size or int((study.corpus or {}).get("vocab_size", 1024))
-    return {"model_type": family.value, **FAMILIES[family], "vocab_size": size, **study.pretrain.changes}
+    family = Embedded(study.pretrain.model.family)
+    size = vocab_size or (study.corpus or CorpusSpec()).vocab_size
+    return {"model_type": family.value, **FAMILIES[family], "vocab_size": size, **study.pretrain.model.changes}
 
 
 def checkpoint_dtype(config: Mapping[str, Any]) -> str:
@@ -160,7 +183,7 @@ def _sequence_length(study: Study, config: Mapping[str, Any]) -> int:
 
 
 def _require_micro_batch(study: Study) -> None:
-    micro = study.trainer.micro_batch
+    micro = study.trainer.micro_batch if isinstance(study.trainer, Builtin) else None
     for name, recipe in study.recipes.items():
         if micro is not None and recipe.global_batch > micro and recipe.global_batch % micro:
             raise RecipeError(
@@ -169,9 +192,7 @@ def _require_micro_batch(study: Study) -> None:
             )
 
 
-def _require_enough_data(study: Study, length: int, train_tokens: int | None, epochs: float | None) -> None:
-    if train_tokens is None or epochs is None:
-        return
+def _require_enough_data(study: Study, length: int, train_tokens: int, epochs: float) -> None:
     if train_tokens < length:
         raise StudyError(
             f"the training set has {train_tokens:,} tokens, fewer than one sequence of {length:,}: add documents"
@@ -183,17 +204,14 @@ def _require_enough_data(study: Study, length: int, train_tokens: int | None, ep
         )
 
 
-def _notes(study: Study, positions: Positions, epochs: float | None) -> tuple[str, ...]:
-    notes: list[str] = []
-    if positions.checkpoint_every != study.checkpoint_every:
-        notes.append(
-            f"checkpoints are {positions.checkpoint_every:,} tokens apart instead of {study.checkpoint_every:,} "
-            f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
-            "batch divides the interval"
-        )
-    if epochs is not None and epochs > 1:
-        notes.append(f"the training set is read {epochs:,.2f} times by the horizon")
-    return tuple(notes)
+def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
+    if positions.checkpoint_every == study.checkpoint_every:
+        return ()
+    return (
+        f"checkpoints are {positions.checkpoint_every:,} tokens apart instead of {study.checkpoint_every:,} "
+        f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
+        "batch divides the interval",
+    )
 
 
 def _state_bytes(model: ModelCost, config: Mapping[str, Any], recipe: Recipe) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
-from trajsoup.study.file.setup import Setup
-from trajsoup.study.file.trainer import TrainWith
+from trajsoup.study.file.study import Setup, Study
+from trajsoup.study.file.trainer import Builtin, TrainWith
 
 FOLDER = "slurm"
 
@@ -39,10 +39,10 @@ def resources_of(trainer: TrainWith) -> Resources:
 
 def write_scripts(setup: Setup, *, resources: Resources | None = None) -> Path:
     """Write the scripts into <study>/slurm and return that folder."""
-    if setup.study is None:
+    if not isinstance(setup, Study):
         raise StudyError(f"{setup.path} lists runs that exist: nothing is left to train; use `trajsoup run` itself")
-    trainer = setup.study.trainer
-    if trainer.nodes > 1 and trainer.is_builtin and trainer.launcher is None:
+    trainer = setup.trainer
+    if trainer.nodes > 1 and isinstance(trainer, Builtin) and trainer.launcher is None:
         raise StudyError(
             f"{setup.path}: a branch takes {trainer.nodes} nodes, and a job starts on the first of them: give a launcher "
             "that reaches all, such as `srun torchrun --nnodes ... --rdzv-endpoint ...`"
@@ -53,10 +53,9 @@ def write_scripts(setup: Setup, *, resources: Resources | None = None) -> Path:
     return folder
 
 
-def scripts(setup: Setup, *, folder: Path, resources: Resources) -> dict[str, str]:
+def scripts(setup: Study, *, folder: Path, resources: Resources) -> dict[str, str]:
     """The text of every script by name."""
-    assert setup.study is not None
-    names = list(setup.study.recipes)
+    names = list(setup.recipes)
     study = shlex.quote(str(setup.path.absolute()))
     command = f"{shlex.quote(sys.executable)} -m trajsoup"
     small = Resources(cpus=resources.cpus, hours=resources.hours)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.study.studies import write_study
-from trajsoup.study.file.setup import load_setup
+from trajsoup.study.file.study import load_setup
 
 TEXT = """
     fork_point: fork
@@ -43,3 +43,23 @@ def test_how_it_is_scored_does_not_make_it_another_training(folder):
 
 def test_another_recipe_is_another_study(folder):
     assert digest(folder) != digest(folder, TEXT.replace("seed: 1", "seed: 2"))
+
+
+@pytest.mark.parametrize(
+    "line", ["seeds: 5", "retention: {top_k: 2}", "report_to: wandb", "output: elsewhere", "sft:", "kind: train",
+             "publish: memory://b/x"],
+)  # fmt: skip
+def test_what_shapes_no_result_makes_no_other_study(folder, line):
+    assert digest(folder) == digest(folder, TEXT + f"    {line}\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["sequence_length: 64", "max_epochs: 9", "baseline: {clip: 2}", "trainer: {command: train}",
+             "trainer: {builtin: {micro_batch: 1}}", "trainer: {builtin: {precision: bf16}}"],
+)  # fmt: skip
+def test_what_shapes_results_makes_another_study(folder, line):
+    assert digest(folder) != digest(folder, TEXT + f"    {line}\n")
+
+
+def test_a_field_of_the_corpus_makes_another_study(folder):
+    assert digest(folder) != digest(folder, TEXT.replace("test: held-out", "test: held-out, text_field: body"))
