@@ -2,8 +2,8 @@
 
     spans -> blocks -> worker threads: read M slices into a reused buffer, hand them to the pass
 
-Peak memory is the workers' buffers, which have a fixed budget. A pass that fails or is interrupted stops every worker
-after its block, and the first error is the one raised.
+Peak memory is the workers' buffers, which have a fixed budget, and the encoded boxes that are in use. A pass that fails
+or is interrupted stops every worker after its block, and the first error is the one raised.
 """
 
 from __future__ import annotations

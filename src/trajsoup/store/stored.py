@@ -102,17 +102,16 @@ class Stored:
             if not 0 <= file < len(self.files):
                 return f"has a box in file number {file} of {len(self.files)}"
             if offset < 0 or nbytes < 0 or offset + nbytes > self.sizes[file]:
-                return (
-                    f"has a box to byte {offset + nbytes:,} of {self.files[file].name}, of {self.sizes[file]:,} bytes"
-                )
+                where = f"bytes {offset:,} to {offset + nbytes:,} of {self.files[file].name}"
+                return f"has a box in {where}, which has {self.sizes[file]:,}"
             if shape != whole or len(start) != len(whole) or any(start) or min(shape, default=0) < 0:
                 inside = len(start) == len(shape) == len(whole) and min((*start, *shape), default=0) >= 0
                 if not inside or any(i + n > size for i, n, size in zip(start, shape, whole, strict=True)):
-                    return f"of shape {list(whole)} has a box at {list(start)} of shape {list(shape)}: outside"
+                    return f"has a box at {list(start)} of shape {list(shape)}, outside its shape {list(whole)}"
             items = math.prod(shape)
             if codec is None and nbytes != items * ITEM_BYTES[dtype]:
                 needed = items * ITEM_BYTES[dtype]
-                return f"has a box of {dtype} {list(shape)}, {needed:,} bytes, in {nbytes:,} bytes of the file"
+                return f"has a box of {dtype} {list(shape)}, which needs {needed:,} bytes and has {nbytes:,}"
             held += items
         wanted = math.prod(whole)
         if held > wanted or (len(boxes) > 1 and _overlap(boxes)):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from trajsoup.errors import CheckpointError
 from trajsoup.store.json_file import load_json
 from trajsoup.store.remote import Place, RemotePath
-from trajsoup.store.source import read_range
+from trajsoup.store.source import read_range, reading
 from trajsoup.store.stored import ITEM_BYTES, Box, Stored, Tensor
 
 INDEX = "model.safetensors.index.json"
@@ -227,8 +227,9 @@ def _headers(files: Sequence[Place]) -> tuple[Header, ...]:
 
 
 def _begins_as_one(path: Place) -> bool:
-    size = path.stat().st_size
-    start = read_range(path, 0, min(size, 9))
+    with reading(path):
+        size = path.stat().st_size
+        start = read_range(path, 0, min(size, 9))
     return start[8:] == b"{" and int.from_bytes(start[:8], "little") <= min(MAX_HEADER_BYTES, size - 8)
 
 
