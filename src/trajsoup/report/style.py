@@ -9,12 +9,15 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report.table import MISSING
 from trajsoup.report.words import SAME
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 # Okabe and Ito's palette, for readers who see few colours; black is left out (it vanishes on dark)
 COLOURS = ("#0d8ecf", "#e69f00", "#12a17f", "#cc79a7", "#8172d6", "#d55e00", "#7a9a01", "#c9a800", "#b5534f", "#5a8f9c")
@@ -92,6 +95,13 @@ def layout(*, x: str, y: str, height: int = HEIGHT, **more: Any) -> dict[str, An
         "hovermode": "closest",
         **more,
     }
+
+
+def figure(**frame: Any) -> Figure:
+    """An empty figure in that frame; plotly is loaded here and not before."""
+    import plotly.graph_objects as go
+
+    return go.Figure(layout=layout(**frame))
 
 
 def unit(signal: Signal) -> str:

@@ -139,34 +139,28 @@ def says(record: SweepRecord) -> str:
 
 def _ordered(record: SweepRecord) -> Figure:
     """A curve for each series."""
-    import plotly.graph_objects as go
-
     split, found = variants(record)
     series = list(dict.fromkeys(v.point.series for v in found))
     size, title = 1.0, record.x_label if len(series) > 1 else f"{record.x_label}, {series[0]}"
     if _over_tokens(record):
         size, title = style.token_axis(round(max(v.place for v in found)))
-    figure = go.Figure(
-        layout=style.layout(x=style.plain(title), y=style.unit(LOSS), height=340, showlegend=len(series) > 1)
-    )
+    figure = style.figure(x=style.plain(title), y=style.unit(LOSS), height=340, showlegend=len(series) > 1)
     colours = style.colours_of(series)
     for name in series:
         line = sorted((v for v in found if v.point.series == name), key=lambda v: v.place)
         low, high = zip(*(v.bounds for v in line), strict=True)
-        figure.add_trace(
-            go.Scatter(
-                x=[v.place / size for v in line],
-                y=[v.value for v in line],
-                mode="lines+markers",
-                name=style.plain(name),
-                line={"color": colours[name], "width": 2.2},
-                marker={
-                    "size": [13 if v.point.row == record.default else 8 for v in line],
-                    "color": [style.SOUP if v.point.row == record.default else colours[name] for v in line],
-                },
-                error_y=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
-                **style.marks([v.point.row for v in line], [_hover(v, record, split) for v in line]),
-            )
+        figure.add_scatter(
+            x=[v.place / size for v in line],
+            y=[v.value for v in line],
+            mode="lines+markers",
+            name=style.plain(name),
+            line={"color": colours[name], "width": 2.2},
+            marker={
+                "size": [13 if v.point.row == record.default else 8 for v in line],
+                "color": [style.SOUP if v.point.row == record.default else colours[name] for v in line],
+            },
+            error_y=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+            **style.marks([v.point.row for v in line], [_hover(v, record, split) for v in line]),
         )
     if not _over_tokens(record):
         places, labels = [v.place for v in found], [style.plain(v.label) for v in found]
@@ -176,21 +170,17 @@ def _ordered(record: SweepRecord) -> Figure:
 
 def _listed(record: SweepRecord) -> Figure:
     """One line for each variant with its interval."""
-    import plotly.graph_objects as go
-
     split, found = variants(record)
     found.reverse()
-    figure = go.Figure(layout=style.layout(x=style.unit(LOSS), y="", height=100 + 38 * len(found), showlegend=False))
+    figure = style.figure(x=style.unit(LOSS), y="", height=100 + 38 * len(found), showlegend=False)
     low, high = zip(*(v.bounds for v in found), strict=True)
-    figure.add_trace(
-        go.Scatter(
-            x=[v.value for v in found],
-            y=[style.plain(v.label) for v in found],
-            mode="markers",
-            marker={"size": 12, "color": [style.SOUP if v.point.row == record.default else style.QUIET for v in found]},
-            error_x=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
-            **style.marks([v.point.row for v in found], [_hover(v, record, split) for v in found]),
-        )
+    figure.add_scatter(
+        x=[v.value for v in found],
+        y=[style.plain(v.label) for v in found],
+        mode="markers",
+        marker={"size": 12, "color": [style.SOUP if v.point.row == record.default else style.QUIET for v in found]},
+        error_x=style.bars(low, high, color=style.QUIET, thickness=1.6, width=5),
+        **style.marks([v.point.row for v in found], [_hover(v, record, split) for v in found]),
     )
     least, most = min(v.value - v.bounds[0] for v in found), max(v.value + v.bounds[1] for v in found)
     if (room := LEAST - (most - least)) > 0:  # all but equal: rounding must not look like a difference

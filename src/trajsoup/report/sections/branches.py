@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trajsoup.report.cells import tokens
 from trajsoup.report.progress import BranchState, branch_states
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.style import QUIET, colours_of, faded, layout, plain, token_axis, tokens_text
+from trajsoup.report.style import QUIET, colours_of, faded, figure, plain, token_axis, tokens_text
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
@@ -145,78 +145,66 @@ def _why(branch: str, screen: ScreenRecord | None) -> str | None:
 
 def _screen(screen: ScreenRecord, colours: Sequence[str]) -> Figure:
     """J, the relative gap of training loss to the baseline, against tokens; above the line a branch is rejected."""
-    import plotly.graph_objects as go
-
     size, title = token_axis(max(position for v in screen.verdicts for position, _ in v.gaps))
-    figure = go.Figure(layout=layout(x=title, y="J, loss gap to the baseline (%)"))
+    drawn = figure(x=title, y="J, loss gap to the baseline (%)")
     for v, colour in zip(screen.verdicts, colours, strict=True):
-        figure.add_trace(
-            go.Scatter(
-                x=[position / size for position, _ in v.gaps],
-                y=[100 * gap for _, gap in v.gaps],
-                mode="lines+markers",
-                name=plain(v.branch) + ("" if v.admitted else " (rejected)"),
-                line={"color": colour, "width": 2, "dash": "solid" if v.admitted else "dash"},
-                marker={"size": 6, "symbol": "circle" if v.admitted else "x"},
-                hovertemplate=f"<b>{plain(v.branch)}</b><br>%{{x:.4g}}: J <b>%{{y:+.3f}} %</b><extra></extra>",
-            )
+        drawn.add_scatter(
+            x=[position / size for position, _ in v.gaps],
+            y=[100 * gap for _, gap in v.gaps],
+            mode="lines+markers",
+            name=plain(v.branch) + ("" if v.admitted else " (rejected)"),
+            line={"color": colour, "width": 2, "dash": "solid" if v.admitted else "dash"},
+            marker={"size": 6, "symbol": "circle" if v.admitted else "x"},
+            hovertemplate=f"<b>{plain(v.branch)}</b><br>%{{x:.4g}}: J <b>%{{y:+.3f}} %</b><extra></extra>",
         )
-    figure.add_hline(
+    drawn.add_hline(
         y=100 * screen.tolerance,
         line={"dash": "dot", "color": QUIET, "width": 1.5},
         annotation={"text": f"tolerance {screen.tolerance:.2%}", "xanchor": "right"},
     )
-    return figure
+    return drawn
 
 
 def _training(branches: Sequence[BranchState]) -> Figure:
     """Training loss of every branch as a running mean, the logged loss faintly behind; a failed one ends in a cross."""
-    import plotly.graph_objects as go
-
     size, title = token_axis(max(position for b in branches for position, _ in b.losses))
-    figure = go.Figure(layout=layout(x=title, y="training loss (nats per token)"))
+    drawn = figure(x=title, y="training loss (nats per token)")
     colours = colours_of([b.name for b in branches])
     for b in branches:
         points = thinned(b.losses)
         if not points:
             continue
         x, losses, colour = [position / size for position, _ in points], [loss for _, loss in points], colours[b.name]
-        figure.add_trace(
-            go.Scatter(
-                x=x,
-                y=losses,
-                mode="lines",
-                line={"color": faded(colour, 0.22), "width": 1},
-                legendgroup=b.name,
-                showlegend=False,
-                hoverinfo="skip",
-            )
+        drawn.add_scatter(
+            x=x,
+            y=losses,
+            mode="lines",
+            line={"color": faded(colour, 0.22), "width": 1},
+            legendgroup=b.name,
+            showlegend=False,
+            hoverinfo="skip",
         )
-        figure.add_trace(
-            go.Scatter(
-                x=x,
-                y=running_mean(losses),
-                mode="lines",
-                name=plain(b.name),
-                legendgroup=b.name,
-                line={"color": colour, "width": 2.2},
-                customdata=[[None, loss] for loss in losses],
-                hovertemplate=f"<b>{plain(b.name)}</b><br>%{{x:.4g}}: running mean <b>%{{y:.4f}}</b>"
-                "<br>logged %{customdata[1]:.4f}<extra></extra>",
-            )
+        drawn.add_scatter(
+            x=x,
+            y=running_mean(losses),
+            mode="lines",
+            name=plain(b.name),
+            legendgroup=b.name,
+            line={"color": colour, "width": 2.2},
+            customdata=[[None, loss] for loss in losses],
+            hovertemplate=f"<b>{plain(b.name)}</b><br>%{{x:.4g}}: running mean <b>%{{y:.4f}}</b>"
+            "<br>logged %{customdata[1]:.4f}<extra></extra>",
         )
         if b.broken:
-            figure.add_trace(
-                go.Scatter(
-                    x=x[-1:],
-                    y=losses[-1:],
-                    mode="markers",
-                    marker={"symbol": "x", "size": 12, "color": colour},
-                    hovertemplate=f"<b>{plain(b.name)}</b> {plain(b.status)}<extra></extra>",
-                    showlegend=False,
-                )
+            drawn.add_scatter(
+                x=x[-1:],
+                y=losses[-1:],
+                mode="markers",
+                marker={"symbol": "x", "size": 12, "color": colour},
+                hovertemplate=f"<b>{plain(b.name)}</b> {plain(b.status)}<extra></extra>",
+                showlegend=False,
             )
-    return figure
+    return drawn
 
 
 def _training_words(branches: Sequence[BranchState]) -> str:

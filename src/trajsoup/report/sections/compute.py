@@ -150,10 +150,8 @@ def _frontier(
     record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapping[str, float], signal: Signal
 ) -> Figure:
     """Scores over cumulative training FLOPs on a logarithmic axis, with a power law for raw training and for soups."""
-    import plotly.graph_objects as go
-
     what = "tokens" if record.flops_per_token is None else "FLOPs"
-    figure = go.Figure(layout=style.layout(x=f"training of all branches ({what})", y=style.unit(signal), height=440))
+    figure = style.figure(x=f"training of all branches ({what})", y=style.unit(signal), height=440)
     style.beside(figure)
     figure.update_xaxes(type="log", exponentformat="power", dtick=1, minor={"dtick": "D1", "showgrid": False})
     strategies = {p.series: points[p.row].strategy for p in record.points if p.row in scores}
@@ -166,41 +164,37 @@ def _frontier(
         bounds = [(p.x, p.low, p.high) for p in law.curve if p.low is not None and p.high is not None]
         if bounds:
             low, high = ([style.shown(b[i], signal) for b in bounds] for i in (1, 2))
-            figure.add_trace(go.Scatter(**style.band([b[0] for b in bounds], low, high, colour)))
+            figure.add_scatter(**style.band([b[0] for b in bounds], low, high, colour))
         inside = [p for p in law.curve if p.x <= law.measured_until * NEARLY]
         outside = law.curve[len(inside) - 1 :]  # from where the other ends
         for part, dash in ((inside, "solid"), (outside, "dot")):
             if len(part) > 1:
-                figure.add_trace(
-                    go.Scatter(
-                        x=[p.x for p in part],
-                        y=[style.shown(p.y, signal) for p in part],
-                        mode="lines",
-                        line={"color": colour, "width": 2, "dash": dash},
-                        name=f"law of {style.plain(law.series)}",
-                        hovertemplate=f"{style.plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
-                        showlegend=dash == "solid",
-                    )
+                figure.add_scatter(
+                    x=[p.x for p in part],
+                    y=[style.shown(p.y, signal) for p in part],
+                    mode="lines",
+                    line={"color": colour, "width": 2, "dash": dash},
+                    name=f"law of {style.plain(law.series)}",
+                    hovertemplate=f"{style.plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
+                    showlegend=dash == "solid",
                 )
     for series, colour in colours.items():
         mine = [p for p in record.points if p.series == series and p.row in scores]
         raw = strategies[series] == RAW
-        figure.add_trace(
-            go.Scatter(
-                x=[record.compute(p) for p in mine],
-                y=[style.shown(scores[p.row], signal) for p in mine],
-                mode="markers",
-                name=style.plain(series),
-                marker={
-                    "color": colour,
-                    "size": [10 if p.improving else 7 for p in mine],
-                    "symbol": ["circle" if raw else "diamond" if p.improving else "diamond-open" for p in mine],
-                },
-                **style.marks(
-                    [p.row for p in mine],
-                    [_hover(points[p.row], f"{record.compute(p):.4g} {what}", scores[p.row], signal) for p in mine],
-                ),
-            )
+        figure.add_scatter(
+            x=[record.compute(p) for p in mine],
+            y=[style.shown(scores[p.row], signal) for p in mine],
+            mode="markers",
+            name=style.plain(series),
+            marker={
+                "color": colour,
+                "size": [10 if p.improving else 7 for p in mine],
+                "symbol": ["circle" if raw else "diamond" if p.improving else "diamond-open" for p in mine],
+            },
+            **style.marks(
+                [p.row for p in mine],
+                [_hover(points[p.row], f"{record.compute(p):.4g} {what}", scores[p.row], signal) for p in mine],
+            ),
         )
     for a in (a for a in record.annotations if a.signal is signal):
         end = {"x": math.log10(a.soup_compute), "y": style.shown(a.soup_score, signal)}

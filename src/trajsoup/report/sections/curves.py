@@ -110,10 +110,8 @@ def over_tokens(panel: Panel, chosen: frozenset[str]) -> Figure:
 
     A strategy has one colour; its Limited curve is dashed. Merges of single branches share one entry of the legend.
     """
-    import plotly.graph_objects as go
-
     size, title = style.token_axis(panel.last_tokens, name=BUDGET)
-    figure = go.Figure(layout=style.layout(x=title, y=style.unit(panel.signal), height=style.HEIGHT))
+    figure = style.figure(x=title, y=style.unit(panel.signal), height=style.HEIGHT)
     style.beside(figure)
     if (bounds := focus(panel)) is not None:
         figure.update_yaxes(range=[style.shown(value, panel.signal) for value in bounds])
@@ -122,21 +120,19 @@ def over_tokens(panel: Panel, chosen: frozenset[str]) -> Figure:
             branch, line, panel, size, style.faded(style.QUIET, 0.9), dash=DASHES[i % len(DASHES)], width=1.2
         )
         trace |= {"legendgroup": "raw", "showlegend": i == 0, "name": "raw checkpoints"}
-        figure.add_trace(go.Scatter(**trace))
+        figure.add_scatter(**trace)
     for trace in _strategies(panel, size):
-        figure.add_trace(go.Scatter(**trace))
+        figure.add_scatter(**trace)
     rings = [(c, value) for line in panel.raw.values() for c, value in line if c.key in chosen]
     if rings:
         texts = [f"{_hover(c.branch, c.key, c.tokens, v, panel)}<br>an ingredient of the best soup" for c, v in rings]
-        figure.add_trace(
-            go.Scatter(
-                x=[c.tokens / size for c, _ in rings],
-                y=[style.shown(value, panel.signal) for _, value in rings],
-                mode="markers",
-                name="in the best soup",
-                marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": style.SOUP}},
-                **style.marks([c.key for c, _ in rings], texts),
-            )
+        figure.add_scatter(
+            x=[c.tokens / size for c, _ in rings],
+            y=[style.shown(value, panel.signal) for _, value in rings],
+            mode="markers",
+            name="in the best soup",
+            marker={"size": 12, "color": "rgba(0,0,0,0)", "line": {"width": 2, "color": style.SOUP}},
+            **style.marks([c.key for c, _ in rings], texts),
         )
     return figure
 
@@ -241,7 +237,7 @@ def _categories(panels: Sequence[Panel]) -> Figure:
         for trace in _strategies(panel, size):
             trace["showlegend"] = trace["name"] not in seen
             seen.add(trace["name"])
-            figure.add_trace(go.Scatter(**trace), row=i // columns + 1, col=i % columns + 1)
+            figure.add_scatter(**trace, row=i // columns + 1, col=i % columns + 1)
     frame = style.layout(x="", y="", height=80 + 250 * rows)
     figure.update_layout({k: v for k, v in frame.items() if k not in ("xaxis", "yaxis")})
     style.beside(figure)
@@ -267,13 +263,11 @@ def _categories_words(panels: Sequence[Panel]) -> str:
 
 def _saturation(panel: Panel) -> Figure:
     """Raw checkpoints of every branch: how the gain per token shrinks along one run; the fork point is a line."""
-    import plotly.graph_objects as go
-
     size, title = style.token_axis(panel.last_tokens)
-    figure = go.Figure(layout=style.layout(x=title, y=style.unit(panel.signal), height=360))
+    figure = style.figure(x=title, y=style.unit(panel.signal), height=360)
     colours = style.colours_of(list(panel.raw))
     for branch, line in panel.raw.items():
-        figure.add_trace(go.Scatter(**_raw_trace(branch, line, panel, size, colours[branch], dash="solid", width=2)))
+        figure.add_scatter(**_raw_trace(branch, line, panel, size, colours[branch], dash="solid", width=2))
     if panel.fork_point is not None:
         figure.add_hline(
             y=style.shown(panel.fork_point, panel.signal),

@@ -118,37 +118,29 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
 
 def direction_gain(record: GeometryRecord) -> Figure:
     """The gain of merging two branches over the cosine of their directions, with the fitted line and its band."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(
-        layout=style.layout(x="cosine of the two directions", y="gain (nats per token)", height=380, showlegend=False)
-    )
+    figure = style.figure(x="cosine of the two directions", y="gain (nats per token)", height=380, showlegend=False)
     line = record.relation_line
     if line:
         low, high = [p.y if p.low is None else p.low for p in line], [p.y if p.high is None else p.high for p in line]
-        figure.add_trace(go.Scatter(**style.band([p.x for p in line], low, high, style.SOUP)))
-        figure.add_trace(
-            go.Scatter(
-                x=[p.x for p in line],
-                y=[p.y for p in line],
-                mode="lines",
-                line={"color": style.SOUP, "width": 2},
-                hoverinfo="skip",
-            )
+        figure.add_scatter(**style.band([p.x for p in line], low, high, style.SOUP))
+        figure.add_scatter(
+            x=[p.x for p in line],
+            y=[p.y for p in line],
+            mode="lines",
+            line={"color": style.SOUP, "width": 2},
+            hoverinfo="skip",
         )
-    figure.add_trace(
-        go.Scatter(
-            x=[p.cosine for p in record.pairs],
-            y=[p.gain for p in record.pairs],
-            mode="markers",
-            marker={"size": 11, "color": style.COLOURS[0]},
-            text=[
-                f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
-                f"{style.difference_text(p.gain, LOSS)}"
-                for p in record.pairs
-            ],
-            hovertemplate="%{text}<extra></extra>",
-        )
+    figure.add_scatter(
+        x=[p.cosine for p in record.pairs],
+        y=[p.gain for p in record.pairs],
+        mode="markers",
+        marker={"size": 11, "color": style.COLOURS[0]},
+        text=[
+            f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
+            f"{style.difference_text(p.gain, LOSS)}"
+            for p in record.pairs
+        ],
+        hovertemplate="%{text}<extra></extra>",
     )
     return figure
 
@@ -176,25 +168,21 @@ def gain_words(record: GeometryRecord) -> str:
 
 def _cosines(record: GeometryRecord) -> Figure:
     """The cosine of each pair of branch directions."""
-    import plotly.graph_objects as go
-
     names = [style.plain(branch) for branch in record.branches]
-    figure = go.Figure(layout=style.layout(x="", y="", height=130 + 52 * max(len(names), 3)))
-    figure.add_trace(
-        go.Heatmap(
-            x=names,
-            y=names,
-            z=record.cosines,
-            zmin=-1,
-            zmax=1,
-            colorscale=style.DIVERGING,
-            text=[["" if v is None else f"{v:.3f}" for v in line] for line in record.cosines],
-            texttemplate="%{text}",
-            hovertemplate="%{y} and %{x}<br>cosine <b>%{z:.4f}</b><extra></extra>",
-            colorbar={"title": {"text": "cosine", "side": "right", "font": {"size": 12}}, "thickness": 12},
-            xgap=2,
-            ygap=2,
-        )
+    figure = style.figure(x="", y="", height=130 + 52 * max(len(names), 3))
+    figure.add_heatmap(
+        x=names,
+        y=names,
+        z=record.cosines,
+        zmin=-1,
+        zmax=1,
+        colorscale=style.DIVERGING,
+        text=[["" if v is None else f"{v:.3f}" for v in line] for line in record.cosines],
+        texttemplate="%{text}",
+        hovertemplate="%{y} and %{x}<br>cosine <b>%{z:.4f}</b><extra></extra>",
+        colorbar={"title": {"text": "cosine", "side": "right", "font": {"size": 12}}, "thickness": 12},
+        xgap=2,
+        ygap=2,
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_xaxes(type="category", showgrid=False)
@@ -222,31 +210,25 @@ def _cosine_words(record: GeometryRecord) -> str:
 
 def _plane(record: GeometryRecord) -> Figure:
     """Checkpoints, merged points and the lines between anchors in the plane of their two leading components."""
-    import plotly.graph_objects as go
-
     first, second = record.plane_variance_share
-    figure = go.Figure(
-        layout=style.layout(x=f"component 1 ({first:.0%} of variance)", y=f"component 2 ({second:.0%})", height=460)
-    )
+    figure = style.figure(x=f"component 1 ({first:.0%} of variance)", y=f"component 2 ({second:.0%})", height=460)
     colours = style.colours_of(record.branches)
     drawn: set[str] = set()
     for track in _tracks(record):
         mode, dash, width, size, symbol = LOOKS[track.kind]
         colour = colours.get(track.name, style.SOUP if track.kind == "soup" else style.QUIET)
         at = [p.name if p.tokens is None else f"{p.name} at {format_tokens(p.tokens)} tokens" for p in track.points]
-        figure.add_trace(
-            go.Scatter(
-                x=[p.x for p in track.points],
-                y=[p.y for p in track.points],
-                mode=mode,
-                name=style.plain(track.name) + (" merged" if track.kind == "anchor" else ""),
-                line={"color": colour, "width": width, "dash": dash},
-                marker={"size": size, "symbol": symbol, "color": colour},
-                opacity=0.55 if track.kind in ("checkpoint", "path") else 1,
-                legendgroup=track.name,
-                showlegend=track.kind != "path" and track.name not in drawn,
-                **style.marks([p.name for p in track.points], [style.plain(words) for words in at]),
-            )
+        figure.add_scatter(
+            x=[p.x for p in track.points],
+            y=[p.y for p in track.points],
+            mode=mode,
+            name=style.plain(track.name) + (" merged" if track.kind == "anchor" else ""),
+            line={"color": colour, "width": width, "dash": dash},
+            marker={"size": size, "symbol": symbol, "color": colour},
+            opacity=0.55 if track.kind in ("checkpoint", "path") else 1,
+            legendgroup=track.name,
+            showlegend=track.kind != "path" and track.name not in drawn,
+            **style.marks([p.name for p in track.points], [style.plain(words) for words in at]),
         )
         drawn.add(track.name)
     figure.update_yaxes(scaleanchor="x", scaleratio=1)
@@ -292,38 +274,32 @@ def _lines(sweep: SweepRecord | None) -> list[list[SweepPoint]]:
 
 def _interpolation(lines: Sequence[Sequence[SweepPoint]]) -> Figure:
     """The loss along straight lines between anchors; the dotted line joins the ends (eq:interpolation)."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(layout=style.layout(x="share of the second branch", y="loss (nats per token)", height=380))
+    figure = style.figure(x="share of the second branch", y="loss (nats per token)", height=380)
     for i, line in enumerate(lines):
         name = style.plain(" to ".join(line[0].branches))
         ends = (line[0], line[-1])
-        figure.add_trace(
-            go.Scatter(
-                x=[p.x for p in ends],
-                y=[p.validation_loss for p in ends],
-                mode="lines",
-                line={"color": style.QUIET, "dash": "dot", "width": 1.4},
-                legendgroup=name,
-                showlegend=False,
-                hoverinfo="skip",
-            )
+        figure.add_scatter(
+            x=[p.x for p in ends],
+            y=[p.validation_loss for p in ends],
+            mode="lines",
+            line={"color": style.QUIET, "dash": "dot", "width": 1.4},
+            legendgroup=name,
+            showlegend=False,
+            hoverinfo="skip",
         )
         texts = [
             f"<b>{name}</b><br>{p.x:.0%}: validation loss <b>{style.score_text(p.validation_loss, LOSS)}</b>"
             for p in line
         ]
-        figure.add_trace(
-            go.Scatter(
-                x=[p.x for p in line],
-                y=[p.validation_loss for p in line],
-                mode="lines+markers",
-                name=name,
-                legendgroup=name,
-                line={"color": style.COLOURS[i % len(style.COLOURS)], "width": 2.2},
-                marker={"size": 7},
-                **style.marks([p.row for p in line], texts),
-            )
+        figure.add_scatter(
+            x=[p.x for p in line],
+            y=[p.validation_loss for p in line],
+            mode="lines+markers",
+            name=name,
+            legendgroup=name,
+            line={"color": style.COLOURS[i % len(style.COLOURS)], "width": 2.2},
+            marker={"size": 7},
+            **style.marks([p.row for p in line], texts),
         )
     figure.update_xaxes(tickformat=".0%")
     return figure
@@ -351,30 +327,26 @@ def _path_words(record: GeometryRecord, lines: Sequence[Sequence[SweepPoint]]) -
 
 def _displacement(record: GeometryRecord) -> Figure:
     """How far each checkpoint lies from where all branches began."""
-    import plotly.graph_objects as go
-
     points = sorted(
         (p for p in record.plane if p.kind == "checkpoint" and p.name in record.displacements),
         key=lambda p: p.tokens or 0,
     )
     size, title = style.token_axis(max((p.tokens or 0 for p in points), default=1))
-    figure = go.Figure(layout=style.layout(x=title, y="distance in weight space", height=360))
+    figure = style.figure(x=title, y="distance in weight space", height=360)
     colours = style.colours_of(record.branches)
     for branch in dict.fromkeys(p.branch for p in points if p.branch is not None):
         mine = [p for p in points if p.branch == branch]
-        figure.add_trace(
-            go.Scatter(
-                x=[(p.tokens or 0) / size for p in mine],
-                y=[record.displacements[p.name] for p in mine],
-                mode="lines+markers",
-                name=style.plain(branch),
-                line={"color": colours.get(branch, style.QUIET), "width": 2},
-                marker={"size": 4},
-                **style.marks(
-                    [p.name for p in mine],
-                    [f"<b>{style.plain(p.name)}</b><br>{record.displacements[p.name]:.4g} away" for p in mine],
-                ),
-            )
+        figure.add_scatter(
+            x=[(p.tokens or 0) / size for p in mine],
+            y=[record.displacements[p.name] for p in mine],
+            mode="lines+markers",
+            name=style.plain(branch),
+            line={"color": colours.get(branch, style.QUIET), "width": 2},
+            marker={"size": 4},
+            **style.marks(
+                [p.name for p in mine],
+                [f"<b>{style.plain(p.name)}</b><br>{record.displacements[p.name]:.4g} away" for p in mine],
+            ),
         )
     return figure
 

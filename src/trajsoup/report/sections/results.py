@@ -273,14 +273,10 @@ def _differences(
     rows: Sequence[ComparisonRecord], names: Mapping[str, str], *, level: float, best: str | None
 ) -> Figure:
     """One line for each comparison of one signal; filled where the interval excludes no difference."""
-    import plotly.graph_objects as go
-
     signal = rows[0].signal
     side = "nats per token; left is better" if signal is Signal.LOSS else "points; right is better"
-    figure = go.Figure(
-        layout=style.layout(
-            x=f"difference on {rows[0].split.value} ({side})", y="", height=100 + 66 * len(rows), showlegend=False
-        )
+    figure = style.figure(
+        x=f"difference on {rows[0].split.value} ({side})", y="", height=100 + 66 * len(rows), showlegend=False
     )
     # names stand above their line, not beside it: a phone has no room on the left
     figure.update_yaxes(showticklabels=False, showgrid=False, range=[-0.4, len(rows) - 0.25], automargin=False)
@@ -291,19 +287,17 @@ def _differences(
             style.shown(c.difference or 0.0 if v is None else v, signal) for v in (c.difference, c.low, c.high)
         )
         label, reference = style.plain(names.get(c.model, c.model)), style.plain(names.get(c.reference, c.reference))
-        figure.add_trace(
-            go.Scatter(
-                x=[value],
-                y=[position],
-                error_x=style.bars([value - low], [high - value], thickness=2.5, width=6, color=colour),
-                mode="markers",
-                marker={
-                    "size": 13,
-                    "color": colour,
-                    "symbol": "diamond-open" if c.evidence is Evidence.WITHIN_NOISE else "diamond",
-                },
-                **style.marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
-            )
+        figure.add_scatter(
+            x=[value],
+            y=[position],
+            error_x=style.bars([value - low], [high - value], thickness=2.5, width=6, color=colour),
+            mode="markers",
+            marker={
+                "size": 13,
+                "color": colour,
+                "symbol": "diamond-open" if c.evidence is Evidence.WITHIN_NOISE else "diamond",
+            },
+            **style.marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
         )
         figure.add_annotation(
             x=0,

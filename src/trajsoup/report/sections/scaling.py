@@ -67,28 +67,24 @@ def section(records: Records) -> Section | None:
 
 def surface(cells: tuple[GridCell, ...]) -> Figure:
     """A heat map of N branches by K checkpoints; a click on a cell shows its best soup."""
-    import plotly.graph_objects as go
-
     ns, ks = sorted({c.n_branches for c in cells}), sorted({c.k for c in cells})
     by = {(c.n_branches, c.k): c for c in cells}
     grid = [[by.get((n, k)) for k in ks] for n in ns]
-    figure = go.Figure(layout=style.layout(x="K, checkpoints per branch", y="N, branches", height=140 + 52 * len(ns)))
-    figure.add_trace(
-        go.Heatmap(
-            x=[str(k) for k in ks],
-            y=[str(n) for n in ns],
-            z=[[None if c is None else c.loss for c in line] for line in grid],
-            text=[["" if c is None else _starred(c) for c in line] for line in grid],
-            texttemplate="%{text}",
-            textfont={"size": 12},
-            customdata=[[[None, "not merged"] if c is None else [c.row, _hover(c)] for c in line] for line in grid],
-            hovertemplate="%{customdata[1]}<extra></extra>",
-            colorscale=style.SEQUENTIAL,
-            reversescale=True,  # a low loss is dark
-            colorbar={"title": {"text": style.unit(LOSS), "side": "right", "font": {"size": 12}}, "thickness": 12},
-            xgap=2,
-            ygap=2,
-        )
+    figure = style.figure(x="K, checkpoints per branch", y="N, branches", height=140 + 52 * len(ns))
+    figure.add_heatmap(
+        x=[str(k) for k in ks],
+        y=[str(n) for n in ns],
+        z=[[None if c is None else c.loss for c in line] for line in grid],
+        text=[["" if c is None else _starred(c) for c in line] for line in grid],
+        texttemplate="%{text}",
+        textfont={"size": 12},
+        customdata=[[[None, "not merged"] if c is None else [c.row, _hover(c)] for c in line] for line in grid],
+        hovertemplate="%{customdata[1]}<extra></extra>",
+        colorscale=style.SEQUENTIAL,
+        reversescale=True,  # a low loss is dark
+        colorbar={"title": {"text": style.unit(LOSS), "side": "right", "font": {"size": 12}}, "thickness": 12},
+        xgap=2,
+        ygap=2,
     )
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_yaxes(type="category", showgrid=False)
@@ -97,38 +93,30 @@ def surface(cells: tuple[GridCell, ...]) -> Figure:
 
 def predicted(theory: TheoryRecord, rows: Soups) -> Figure:
     """What soups of one and two branches promise for every larger soup against what it measured."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(
-        layout=style.layout(x=f"predicted {style.unit(LOSS)}", y=f"measured {style.unit(LOSS)}", height=380)
-    )
+    figure = style.figure(x=f"predicted {style.unit(LOSS)}", y=f"measured {style.unit(LOSS)}", height=380)
     values = [value for soup in theory.soups for value in (soup.predicted, soup.measured)]
     ends = [min(values), max(values)]
-    figure.add_trace(
-        go.Scatter(
-            x=ends, y=ends, mode="lines", line={"dash": "dot", "color": style.QUIET}, name="agreement", hoverinfo="skip"
-        )
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", line={"dash": "dot", "color": style.QUIET}, name="agreement", hoverinfo="skip"
     )
     colours = style.colours_of([str(n) for n in sorted({c.n_branches for c in theory.cells})])
     for n in sorted({len(soup.branches) for soup in theory.soups}):
         mine = [soup for soup in theory.soups if len(soup.branches) == n]
-        figure.add_trace(
-            go.Scatter(
-                x=[soup.predicted for soup in mine],
-                y=[soup.measured for soup in mine],
-                mode="markers",
-                name=f"N = {n}",
-                marker={"size": 9, "color": colours[str(n)]},
-                **style.marks(
-                    [rows.get((frozenset(soup.branches), soup.k)) for soup in mine],
-                    [
-                        f"<b>{style.plain(' + '.join(soup.branches))}</b>, K = {soup.k}"
-                        f"<br>predicted {style.score_text(soup.predicted, LOSS)}"
-                        f"<br>measured <b>{style.score_text(soup.measured, LOSS)}</b>"
-                        for soup in mine
-                    ],
-                ),
-            )
+        figure.add_scatter(
+            x=[soup.predicted for soup in mine],
+            y=[soup.measured for soup in mine],
+            mode="markers",
+            name=f"N = {n}",
+            marker={"size": 9, "color": colours[str(n)]},
+            **style.marks(
+                [rows.get((frozenset(soup.branches), soup.k)) for soup in mine],
+                [
+                    f"<b>{style.plain(' + '.join(soup.branches))}</b>, K = {soup.k}"
+                    f"<br>predicted {style.score_text(soup.predicted, LOSS)}"
+                    f"<br>measured <b>{style.score_text(soup.measured, LOSS)}</b>"
+                    for soup in mine
+                ],
+            ),
         )
     return figure
 
@@ -246,23 +234,19 @@ def _surface_words(cells: tuple[GridCell, ...]) -> str:
 
 def _merge_size(cells: tuple[GridCell, ...]) -> Figure:
     """The same soups over M = N K, one curve for each N."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(layout=style.layout(x="M = N K, checkpoints in the soup", y=style.unit(LOSS)))
+    figure = style.figure(x="M = N K, checkpoints in the soup", y=style.unit(LOSS))
     ns = sorted({c.n_branches for c in cells})
     colours = style.colours_of([str(n) for n in ns])
     for n in ns:
         mine = sorted((c for c in cells if c.n_branches == n), key=lambda c: c.merge_size)
-        figure.add_trace(
-            go.Scatter(
-                x=[c.merge_size for c in mine],
-                y=[c.loss for c in mine],
-                mode="lines+markers",
-                name=f"N = {n}",
-                line={"color": colours[str(n)], "width": 2.2},
-                marker={"size": 7},
-                **style.marks([c.row for c in mine], [_hover(c) for c in mine]),
-            )
+        figure.add_scatter(
+            x=[c.merge_size for c in mine],
+            y=[c.loss for c in mine],
+            mode="lines+markers",
+            name=f"N = {n}",
+            line={"color": colours[str(n)], "width": 2.2},
+            marker={"size": 7},
+            **style.marks([c.row for c in mine], [_hover(c) for c in mine]),
         )
     return figure
 
