@@ -52,4 +52,4 @@ def test_the_window_is_the_papers_where_the_branches_have_as_many_checkpoints():
     )
     assert window == 4
     assert interval == (40, 60)
-    assert [row.name for row in merged["EXP2"]] == ["EXP2@40", "EXP2@50", "EXP2@60"]
+    assert [point.row.name for point in merged["EXP2"]] == ["EXP2@40", "EXP2@50", "EXP2@60"]

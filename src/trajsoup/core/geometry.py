@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trajsoup.core.gram import WHOLE, Gram, weights_matrix
 from trajsoup.core.soup import Row
+from trajsoup.core.trajectory import MergedPoint
 from trajsoup.errors import GeometryError
 
 Array = NDArray[np.float64]
@@ -118,11 +119,14 @@ def direction(gram: Gram, rows: Sequence[Row], *, branch: str, group: str = WHOL
     )
 
 
-def directions_of(measured: Gram, merged: Mapping[str, Sequence[Row]]) -> tuple[list[Direction], tuple[str, ...]]:
+def directions_of(
+    measured: Gram, merged: Mapping[str, Sequence[MergedPoint]]
+) -> tuple[list[Direction], tuple[str, ...]]:
     """The directions of the branches that have one, and why the others have none."""
     found: list[Direction] = []
     notes: list[str] = []
-    for branch, rows in merged.items():
+    for branch, points in merged.items():
+        rows = [point.row for point in points]
         try:
             found.append(direction(measured, rows, branch=branch))
         except GeometryError as error:

@@ -61,14 +61,14 @@ def merged_points(
 
 def merged_trajectories(
     pools: Sequence[Pool],
-) -> tuple[int, tuple[int, int] | None, dict[str, list[Row]], tuple[str, ...]]:
+) -> tuple[int, tuple[int, int] | None, dict[str, tuple[MergedPoint, ...]], tuple[str, ...]]:
     """The window, the matched interval and the merged points of every branch, and what stood in the way."""
     window = max(min(WINDOW, min((len(pool.candidates) for pool in pools), default=2) - 1), 1)
     try:
         interval = matched_interval(pools, window=window)
     except GeometryError as error:
         return window, None, {}, (str(error),)
-    merged = {pool.branch: [p.row for p in merged_points(pool, window=window, interval=interval)] for pool in pools}
+    merged = {pool.branch: merged_points(pool, window=window, interval=interval) for pool in pools}
     return window, interval, merged, ()
 
 

@@ -16,7 +16,7 @@ from trajsoup.core.geometry import alignment, directions_of, displacements, proj
 from trajsoup.core.gram import Gram
 from trajsoup.core.pool import Pool
 from trajsoup.core.soup import Row
-from trajsoup.core.trajectory import AVERAGING_RULE, merged_trajectories
+from trajsoup.core.trajectory import AVERAGING_RULE, MergedPoint, merged_trajectories
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import (
     BranchDirection,
@@ -101,7 +101,11 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
 
 
 def _plane(
-    measured: Gram, pools: tuple[Pool, ...], merged: Mapping[str, list[Row]], rows: RowsRecord, centre: str | None
+    measured: Gram,
+    pools: tuple[Pool, ...],
+    merged: Mapping[str, Sequence[MergedPoint]],
+    rows: RowsRecord,
+    centre: str | None,
 ) -> tuple[tuple[ProjectedPoint, ...], tuple[float, float]]:
     """Project checkpoints, merged points and the chosen rows into the plane of the merged points."""
     known = set(measured.keys)
@@ -110,15 +114,13 @@ def _plane(
         shown.append((single(centre), "fork point", None, 0))
     for pool in pools:
         shown += [(single(c.key), "checkpoint", c.branch, c.tokens) for c in pool.candidates]
-        tokens = {c.key: c.tokens for c in pool.candidates}
-        anchors = merged.get(pool.branch, [])  # of the last checkpoints by some tokens: the latest one's
-        shown += [(row, "anchor", pool.branch, max(tokens[key] for key in row.weights)) for row in anchors]
+        shown += [(point.row, "anchor", pool.branch, point.tokens) for point in merged.get(pool.branch, ())]
     shown += [
         (Row(name=row.name, weights=row.weights), "soup", None, row.horizon)
         for row in rows.rows
         if set(row.weights) <= known
     ]
-    fit = [row for group in merged.values() for row in group]
+    fit = [point.row for group in merged.values() for point in group]
     plane = project(measured, [row for row, *_ in shown], fit=fit or None)
     points = tuple(
         ProjectedPoint(name=row.name, kind=kind, branch=branch, tokens=tokens, x=float(x), y=float(y))
