@@ -106,7 +106,7 @@ def measure(cell: dict, folder: Path) -> dict:
     from trajsoup.merge.branches import scan_branches
     from trajsoup.store.checkpoint import open_checkpoint
     from trajsoup.study.cache import cache_folder
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
     from trajsoup.study.score.rows import ScoreSettings
     from trajsoup.study.score.scorer import Scorer
     from trajsoup.study.train.branches import train_study
@@ -115,7 +115,7 @@ def measure(cell: dict, folder: Path) -> dict:
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.yaml").write_text(json.dumps(study(cell)))  # JSON is YAML
-    loaded = load_study(folder / "study.yaml")
+    loaded = load_training_study(folder / "study.yaml")
     corpus = load_data(loaded, cache=cache_folder())
     trained = train_study(loaded, corpus=corpus)
     validation = probe_of(corpus.validation, max_tokens=60_000)

@@ -34,7 +34,7 @@ def main() -> None:
     from trajsoup.lm.cpu_isa import isa_environment
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.presets import Preset, write_preset
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
     from trajsoup.study.run import run_study
 
     os.environ |= isa_environment(cache=cache_folder())
@@ -47,7 +47,7 @@ def main() -> None:
         path = Path(shutil.copy(args.study, args.out / "study.yaml"))
     else:
         path = write_preset(Preset(args.preset), args.out, seeds=args.seeds)
-    setup = load_setup(path)
+    setup = load_study(path)
     marks: list[tuple[str, float]] = []
     begin = time.perf_counter()
     ran = run_study(setup, on_stage=lambda stage, seed: marks.append((f"{stage} {seed}", time.perf_counter())))

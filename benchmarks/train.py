@@ -93,7 +93,7 @@ def jobs(args) -> None:
     compared with the faster of the two.
     """
     from trajsoup.core import threads as rule
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
     from trajsoup.study.train.branches import train_study
 
     as_decided = rule.PASS_FLOPS_PER_THREAD
@@ -102,7 +102,7 @@ def jobs(args) -> None:
     for _ in range(max(args.repeats // 2, 1)):
         for way, (count, rule.PASS_FLOPS_PER_THREAD) in ways.items():
             with tempfile.TemporaryDirectory() as folder:
-                study = load_study(write_study(Path(folder), tokens=args.tokens))
+                study = load_training_study(write_study(Path(folder), tokens=args.tokens))
                 prepare(study)
                 begin = time.perf_counter()
                 trained = train_study(study, jobs=count, cache=CACHE)

@@ -1,5 +1,6 @@
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,18 +32,18 @@ def test_a_generated_page_is_what_the_code_says(page):
 
 @pytest.mark.parametrize("title", generator().EXAMPLES)
 def test_every_example_of_a_study_file_is_one(title, tmp_path):
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
 
     (tmp_path / "study.yaml").write_text(generator().EXAMPLES[title])
-    study = load_study(tmp_path / "study.yaml")
+    study = load_training_study(tmp_path / "study.yaml")
     assert study.horizon % study.checkpoint_every == 0
 
 
 def test_the_example_of_runs_is_one(tmp_path):
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
 
     (tmp_path / "study.yaml").write_text(generator().RUNS)
-    assert len(load_setup(tmp_path / "study.yaml").runs.branches) == 1
+    assert len(load_study(tmp_path / "study.yaml").runs.branches) == 1
 
 
 def test_every_declared_field_of_a_study_file_is_on_its_page():
@@ -80,17 +81,31 @@ def test_every_label_cited_in_the_core_is_in_the_paper_map():
     assert cited - mapped == set()
 
 
-def test_the_readmes_python_runs(tmp_path):
-    """The ten lines in the README, on the demo's runs."""
+def test_the_python_page_shows_what_really_comes_out(tmp_path):
+    """Every example of docs/python.md, run in a process of its own on small runs and on a finished study."""
     from tests.bowls import make_bowl, write_run
 
     bowl = make_bowl()
     for name, seed in (("a", 1), ("b", 2)):
         write_run(tmp_path / "runs" / name, bowl, seed=seed, learning_rate=0.06)
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    shutil.copytree(ROOT / "tests" / "data" / "example-study", tmp_path / "study")
+    (tmp_path / "study" / "soup").mkdir()
+    page = ROOT / "docs" / "python.md"
+    flags = "optionflags=doctest.ELLIPSIS"
+    code = f"import doctest, sys; sys.exit(doctest.testfile({str(page)!r}, module_relative=False, {flags})[0] and 1)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert result.returncode == 0, result.stdout
     assert (tmp_path / "soup" / "soup.json").is_file()
+
+
+def test_every_name_of_the_package_is_typed_and_shown_or_documented():
+    import trajsoup
+
+    text = (SOURCE / "__init__.py").read_text()
+    typed = set(re.findall(r"^    from trajsoup\.[\w.]+ import \w+ as (\w+)$", text, re.MULTILINE))
+    assert typed == set(trajsoup.__all__) - {"__version__"}
+    for name in typed:
+        assert getattr(trajsoup, name).__doc__, name
 
 
 def test_no_page_links_to_a_missing_file():

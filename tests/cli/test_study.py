@@ -12,7 +12,7 @@ import yaml
 from tests.command import refused, succeeds
 from trajsoup.store.lock import holding, this_process
 from trajsoup.study.file.presets import Preset, preset_study, write_preset
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.run import is_finished
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -92,7 +92,7 @@ def test_runs_that_exist_need_documents_to_be_scored_on(runs, tmp_path):
 
 @pytest.mark.parametrize("preset", list(Preset))
 def test_every_preset_is_a_study_file_that_loads(preset, tmp_path):
-    setup = load_setup(write_preset(preset, tmp_path / "demo"))
+    setup = load_study(write_preset(preset, tmp_path / "demo"))
     assert len(setup.recipes) >= 2
     assert write_preset(preset, tmp_path / "demo").is_file()  # the same again: gone on with
 
@@ -116,7 +116,7 @@ def test_the_papers_preset_has_its_five_branches_and_every_comparison():
 
 
 def test_looking_whether_a_study_is_finished_makes_nothing(study, tmp_path):
-    setup = load_setup(study)
+    setup = load_study(study)
     assert is_finished(setup, cache=tmp_path / "cache")
     for name in ("screen", "sweeps/scaling"):
         path = study.parent / "records" / f"{name}.json"

@@ -13,7 +13,7 @@ from tests.ray_cluster import cluster_for_tests
 from tests.store_digests import digests
 from tests.study.studies import SMALL, byte_corpus, write_study
 from trajsoup.errors import TrainError
-from trajsoup.study.file.study import load_study
+from trajsoup.study.file.study import load_training_study
 from trajsoup.study.train.branches import train_study
 from trajsoup.study.train.outcomes import Status
 
@@ -26,7 +26,7 @@ TWO_NODES = LONG.replace("      EXP2: {seed: 1001}\n", "") + "    trainer: {buil
 def study_in(folder, fork_point):
     folder.mkdir(parents=True)
     (folder / "fork").symlink_to(fork_point)
-    return load_study(write_study(folder, TWO_NODES))
+    return load_training_study(write_study(folder, TWO_NODES))
 
 
 def train(folder, fork_point, executor, **options):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.merge.branches import save_branches, scan_branches
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.run import run_study
 
 
@@ -18,4 +18,4 @@ def run_found(folder: Path, fork_point: Path, runs: Sequence[Path], *, settings:
     (folder / "documents.txt").write_text("the corpus is handed over\n")
     with (folder / "found.yaml").open("a") as file:
         file.write(settings)
-    return run_study(load_setup(folder / "found.yaml"), corpus=corpus, cache=folder / "cache").records.folder
+    return run_study(load_study(folder / "found.yaml"), corpus=corpus, cache=folder / "cache").records.folder

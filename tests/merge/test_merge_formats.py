@@ -9,7 +9,8 @@ from tests.checkpoints import write_checkpoint
 from tests.runs import CONFIG, SIDE_FILES, equal, fingerprint, load, weights
 from tests.toy_format import write_toy
 from trajsoup.errors import BlendError, VerifyError
-from trajsoup.merge.make import explicit_row, make_soup, plan_row
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import sha256_file

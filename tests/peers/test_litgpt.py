@@ -43,10 +43,10 @@ def test_litgpt_trains_two_branches_from_one_fork_point_and_resumes(tmp_path):
 
     from trajsoup.store.checkpoint import open_checkpoint, require_same
     from trajsoup.store.runs import scan_run
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
     from trajsoup.study.train.branches import train_study
 
-    study = load_study(litgpt_study(tmp_path))
+    study = load_training_study(litgpt_study(tmp_path))
     trained = train_study(study, jobs=1, cache=tmp_path / "cache")  # both share litgpt's preprocessed texts
     assert trained.failed == ()
     branches = {name: tmp_path / "branches" / name for name in ("EXP1", "EXP2")}

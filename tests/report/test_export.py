@@ -41,7 +41,7 @@ def test_a_browser_that_draws_nothing_is_named_with_the_remedy(records, tmp_path
 
 def test_without_a_browser_everything_else_is_written(records, tmp_path, monkeypatch):
     monkeypatch.setenv("TRAJSOUP_BROWSER", "no-such-browser")
-    written = write_report(records, tmp_path / "report")
+    written = write_report(records.study, tmp_path / "report")
     assert written.page.is_file()
     assert written.images == 0
     assert "no browser was found: install chromium" in written.notes[0]

@@ -6,7 +6,7 @@ import torch
 from tests.study.studies import make_fork_point
 from tests.study.tiny_study import small_documents
 from trajsoup.merge.branches import save_branches, scan_branches
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord, TrainRecord
 from trajsoup.study.records.scaling import TheoryRecord
 from trajsoup.study.run import run_study
@@ -48,7 +48,7 @@ def foreign(tmp_path_factory):
     (folder / "documents.txt").write_text("the corpus is handed over below\n")
     with (folder / "found.yaml").open("a") as file:
         file.write(SETTINGS)
-    return run_study(load_setup(folder / "found.yaml"), corpus=corpus, cache=folder / "cache")
+    return run_study(load_study(folder / "found.yaml"), corpus=corpus, cache=folder / "cache")
 
 
 def test_a_foreign_run_starts_after_training(foreign):
@@ -78,4 +78,4 @@ def test_the_tolerance_that_scan_wrote_is_that_of_the_screen(foreign, tmp_path):
     text = foreign.setup.path.read_text().replace(", tolerance: 0.5", "").replace("tolerance: 0.01", "tolerance: 0.02")
     again = foreign.setup.path.with_name("again.yaml")
     again.write_text(text)
-    assert load_setup(again).evaluation.tolerance == 0.02
+    assert load_study(again).evaluation.tolerance == 0.02

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import sys
 from pathlib import Path
-from tests.study.tiny_study import load_setup, run_study, small_documents
+from tests.study.tiny_study import load_study, run_study, small_documents
 folder = Path(sys.argv[1])
-run_study(load_setup(folder / "study.yaml"), corpus=small_documents(folder), cache=folder / "cache")
+run_study(load_study(folder / "study.yaml"), corpus=small_documents(folder), cache=folder / "cache")
 """
 
 

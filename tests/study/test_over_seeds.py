@@ -8,7 +8,7 @@ import pytest
 
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.study.file.evaluation import FineTuningPlan
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -34,7 +34,7 @@ COMPARED = (
 
 def two_seeds(folder, *, sweeps=SWEEPS, sft=True):
     """The example as a study of two seeds with these sweeps."""
-    setup = load_setup(EXAMPLE / "study.yaml")
+    setup = load_study(EXAMPLE / "study.yaml")
     tuning = FineTuningPlan() if sft else None
     return dataclasses.replace(setup, output=folder, seeds=2, sweeps=sweeps, sft=tuning)
 

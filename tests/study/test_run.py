@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.study.studies import write_study
-from tests.study.tiny_study import TEXT, load_setup, make_study, run_tiny, small_documents
+from tests.study.tiny_study import TEXT, load_study, make_study, run_tiny, small_documents
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
@@ -325,7 +325,7 @@ def test_the_example_records_can_be_read():
 
 def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_path):
     from trajsoup.merge.branches import save_branches, scan_branches
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
 
     folders = sorted(path for path in (ran.setup.output / "branches").iterdir() if path.is_dir())
     found = scan_branches(folders, fork_point=ran.setup.output / "fork")
@@ -337,7 +337,7 @@ def test_runs_that_exist_enter_after_training_and_give_the_same_rows(ran, tmp_pa
     )
     (tmp_path / "some.txt").write_text("documents\n")
     path.write_text(path.read_text() + "corpus: {train: some.txt}\n" + settings)
-    foreign = run_study(load_setup(path), corpus=small_documents(tmp_path), cache=tmp_path / "cache")
+    foreign = run_study(load_study(path), corpus=small_documents(tmp_path), cache=tmp_path / "cache")
     assert {branch.status for branch in foreign.records.require(TrainRecord).branches} == {"foreign"}
 
     def losses(records):
@@ -364,7 +364,7 @@ def test_a_study_of_one_branch_ends_with_its_merge_and_says_that_there_is_no_sou
     folder = tmp_path / "one"
     folder.mkdir()
     (folder / "fork").symlink_to(fork_point)
-    setup = load_setup(write_study(folder, "\n".join(lines)))
+    setup = load_study(write_study(folder, "\n".join(lines)))
     ran = run_study(setup, corpus=small_documents(folder), cache=folder / "cache")
     answer = ran.records.require(AnswerRecord)
     assert answer.loss is None

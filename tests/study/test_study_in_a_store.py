@@ -7,7 +7,7 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.records.results import EvaluationsRecord, TrainRecord
 from trajsoup.study.run import run_study
 
@@ -42,7 +42,7 @@ def study_of(names, folder, more=""):
     save_branches(found, folder / "found.yaml")
     (folder / "some.txt").write_text("documents\n")
     (folder / "found.yaml").write_text((folder / "found.yaml").read_text() + SETTINGS + more)
-    return load_setup(folder / "found.yaml")
+    return load_study(folder / "found.yaml")
 
 
 def test_runs_in_a_store_give_the_rows_of_local_ones_and_are_published(ran, in_store, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.lm.stand_in import END, SEQUENCE
 from tests.study.studies import byte_corpus, make_fork_point, write_study
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.run import run_study
 
 TEXT = f"""
@@ -49,7 +49,7 @@ def make_study(folder, fork_point, *, more=""):
     """Write the study into a folder and load it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fork").symlink_to(fork_point)
-    return load_setup(write_study(folder, TEXT + more))
+    return load_study(write_study(folder, TEXT + more))
 
 
 def run_tiny(folder, fork_point, *, more="", **options):
@@ -58,4 +58,4 @@ def run_tiny(folder, fork_point, *, more="", **options):
     return run_study(setup, corpus=small_documents(folder), cache=folder / "cache", **options)
 
 
-__all__ = ["TEXT", "load_setup", "make_fork_point", "make_study", "run_study", "run_tiny", "small_documents"]
+__all__ = ["TEXT", "load_study", "make_fork_point", "make_study", "run_study", "run_tiny", "small_documents"]

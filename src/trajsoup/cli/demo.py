@@ -29,12 +29,12 @@ def demo(
 ) -> None:
     """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
     from trajsoup.study.file.presets import Preset, write_preset
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
 
     if preset not in tuple(Preset):
         raise typer.BadParameter(f"{preset!r} is not {', '.join(Preset)}", param_hint="--preset")
     run_and_show(
-        load_setup(write_preset(Preset(preset), output, seeds=seeds)),
+        load_study(write_preset(Preset(preset), output, seeds=seeds)),
         jobs=jobs,
         engine=engine,
         address=address,

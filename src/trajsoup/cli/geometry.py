@@ -15,7 +15,7 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.report.sections.geometry import tables
     from trajsoup.study.cache import cache_folder
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
     from trajsoup.study.records.files import Records, writing
     from trajsoup.study.records.results import GeometryRecord, RowsRecord
     from trajsoup.study.records.scaling import TheoryRecord
@@ -24,7 +24,7 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     from trajsoup.study.stages.theory import theory_stage
     from trajsoup.study.workbench import Workbench
 
-    setup = load_setup(study_file(study))
+    setup = load_study(study_file(study))
     Records(setup.output).require(RowsRecord)
     with writing(setup.output) as records, chosen_executor(engine, address) as executor:
         bench = Workbench(setup, cache=cache_folder(), progress=silent, records=records, executor=executor)

@@ -73,9 +73,9 @@ def study_folder(study: Path) -> Path:
     """The folder that holds records/: the one named, or the one that the study file writes to."""
     if study.is_dir():
         return study
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
 
-    return load_setup(study).output
+    return load_study(study).output
 
 
 @contextlib.contextmanager

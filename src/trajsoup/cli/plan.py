@@ -25,11 +25,11 @@ def plan(
     """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
     from trajsoup.core.quantity import format_tokens
     from trajsoup.study.cache import cache_folder
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
     from trajsoup.study.train.data import load_data
     from trajsoup.study.train.plan import on_corpus, plan_study, require_room
 
-    loaded = load_study(study_file(study))
+    loaded = load_training_study(study_file(study))
     planned = plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
     if corpus:
         planned = on_corpus(planned, load_data(loaded, cache=cache_folder()))

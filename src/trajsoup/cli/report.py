@@ -25,12 +25,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML page, the same tables as Markdown and CSV, and each figure as SVG and PNG."""
-    from trajsoup.report.study import open_study
     from trajsoup.report.writing import NEEDED, require_libraries, write_report
 
     require_libraries(NEEDED)
     folder = study_folder(study)
-    written = write_report(open_study(folder), output or folder / "report", images=images)
+    written = write_report(folder, output, images=images)
     if as_json:
         show_json(dataclasses.asdict(written))
         return

@@ -49,9 +49,9 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Plan, train, validate, screen, select, blend, evaluate, report. Goes on where it was; existing runs are not trained."""
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
 
-    setup = load_setup(study_file(study))
+    setup = load_study(study_file(study))
     if emit is not None:
         from trajsoup.study.train.slurm import write_scripts
 
@@ -90,7 +90,6 @@ def run_and_show(
 def _write_report(folder: Path) -> Path | None:
     """The page of the study; None where the libraries for it are not installed."""
     from trajsoup.errors import TrajsoupError
-    from trajsoup.report.study import open_study
     from trajsoup.report.writing import NEEDED, require_libraries, write_report
 
     try:
@@ -98,4 +97,4 @@ def _write_report(folder: Path) -> Path | None:
     except TrajsoupError as error:
         typer.echo(f"no report: {error}", err=True)
         return None
-    return write_report(open_study(folder), folder / "report", images=False).page
+    return write_report(folder, images=False).page

@@ -27,11 +27,11 @@ def status(
     if study.is_dir() and not as_json:
         _overview(folder)
         return
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
     from trajsoup.study.records.files import FOLDER
     from trajsoup.study.status import stages_of
 
-    found = stages_of(load_setup(study_file(study)))
+    found = stages_of(load_study(study_file(study)))
     if as_json:
         show_json([{"seed": s.seed, "stage": s.stage, "state": s.state, "detail": s.detail} for s in found])
         return

@@ -38,13 +38,13 @@ def sweep(
     """Score all rows of the sweeps in one read of the checkpoints; choose on validation, report on test."""
     from trajsoup.errors import StudyError
     from trajsoup.report.sections.ablations import sweep_table
-    from trajsoup.study.file.study import load_setup
+    from trajsoup.study.file.study import load_study
     from trajsoup.study.file.sweeps import parse_sweeps
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.results import SweepRecord
     from trajsoup.study.run import run_sweeps
 
-    setup = load_setup(study_file(study))
+    setup = load_study(study_file(study))
     declared = {s.name: s for s in setup.sweeps}
     presets = {s.name: s for s in parse_sweeps("paper", where="")}
     known = {**presets, **declared}

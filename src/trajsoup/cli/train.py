@@ -36,10 +36,10 @@ def train(
 ) -> None:
     """Train every branch to its horizon. What is finished is skipped; what was killed resumes bit for bit."""
     from trajsoup.errors import TrainError
-    from trajsoup.study.file.study import load_study
+    from trajsoup.study.file.study import load_training_study
     from trajsoup.study.train.branches import train_study
 
-    loaded = load_study(study_file(study))
+    loaded = load_training_study(study_file(study))
     with live() as on_progress, chosen_executor(engine, address) as executor:
         trained = train_study(
             loaded,

@@ -14,8 +14,8 @@ from trajsoup.errors import ReportError
 from trajsoup.report.export import HOW_TO_GET_ONE, export_figures, find_browser
 from trajsoup.report.page import page_parts, render_page
 from trajsoup.report.sections import make_sections
+from trajsoup.report.study import open_study
 from trajsoup.store.publish import write_atomic
-from trajsoup.study.records.files import Records
 
 NEEDED = ("plotly", "jinja2")
 SERVING = ("starlette", "uvicorn")
@@ -42,8 +42,16 @@ def require_libraries(names: Sequence[str]) -> None:
         )
 
 
-def write_report(records: Records, folder: Path, *, images: bool = True) -> Written:
-    """Write everything; without a browser everything but the images, and say so."""
+def write_report(study: Path | str, folder: Path | str | None = None, *, images: bool = True) -> Written:
+    """Write the page, tables and figures of a study's folder, by default into its report/.
+
+    Without a browser everything but the images is written, and it says so.
+
+    >>> write_report("study", images=False).page  # doctest: +SKIP
+    """
+    require_libraries(NEEDED)
+    records = open_study(Path(study))
+    folder = records.study / "report" if folder is None else Path(folder)
     made = make_sections(records)
     text = render_page(records, parts=page_parts(records, made=made))
     page = folder / "report.html"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from trajsoup.engine.executor import Executor
 from trajsoup.study.cache import cache_folder
-from trajsoup.study.file.study import Setup, with_seed
+from trajsoup.study.file.study import Setup, load_study, with_seed
 from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
 from trajsoup.study.records.results import ScreenRecord, SeedsRecord
@@ -45,7 +45,7 @@ class Ran:
 
 
 def run_study(
-    setup: Setup,
+    study: Setup | Path | str,
     *,
     jobs: int | None = None,
     cache: Path | None = None,
@@ -55,7 +55,11 @@ def run_study(
     on_score: OnScore = silent,
     executor: Executor | None = None,
 ) -> Ran:
-    """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend."""
+    """Run or resume every stage of every seed. With an `executor`, its machines train, score, measure and blend.
+
+    >>> run_study("study.yaml").soup  # doctest: +SKIP
+    """
+    setup = study if isinstance(study, Setup) else load_study(study)
     made: list[str] = []
     at_most, jobs, cache = jobs, jobs or len(os.sched_getaffinity(0)), cache or cache_folder()
     with writing(setup.output) as records:

@@ -42,7 +42,7 @@ def test_its_tables_and_figures_are_written_beside_the_page(registered, records,
     from trajsoup.report.writing import write_report
 
     monkeypatch.setenv("TRAJSOUP_BROWSER", "no-such-browser")
-    write_report(records, tmp_path)
+    write_report(records.study, tmp_path)
     assert (tmp_path / "tables" / "toy-table.csv").read_text() == "name,value\nhorizon,600000000000\n"
 
 

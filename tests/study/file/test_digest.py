@@ -3,7 +3,7 @@
 import pytest
 
 from tests.study.studies import write_study
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 
 TEXT = """
     fork_point: fork
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def digest(folder, text=TEXT):
-    return load_setup(write_study(folder, text)).digest
+    return load_study(write_study(folder, text)).digest
 
 
 @pytest.mark.parametrize("name", ["documents.txt", "held-out/a.txt"])

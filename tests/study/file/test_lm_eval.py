@@ -8,7 +8,7 @@ from trajsoup.lm.paper_suites import MID_TRAINING
 from trajsoup.store.fields import At, read
 from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.lm_eval import LmEval, harness_settings, left_out, require_tasks
-from trajsoup.study.file.study import load_study
+from trajsoup.study.file.study import load_training_study
 
 
 def parse_lm_eval(data):
@@ -83,7 +83,7 @@ def test_forced_branches_and_the_baseline_must_exist(tmp_path):
     assert (found.force, found.baseline) == (("EXP3",), "EXP2")
     for line in ("force: [EXP9]", "baseline: EXP9"):
         with pytest.raises(StudyError, match=r"evaluate: there is no branch 'EXP9': the branches are EXP1, EXP2"):
-            load_study(write_study(tmp_path, f"{SMALL}    evaluate: {{{line}}}\n"))
+            load_training_study(write_study(tmp_path, f"{SMALL}    evaluate: {{{line}}}\n"))
 
 
 def test_tasks_that_may_choose_can_rank_by_accuracy_without_the_embedded_suite():

@@ -9,11 +9,11 @@ from trajsoup.merge.branches import FOR_RUN, load_branches
 from trajsoup.store.fields import declared
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file import study as study_module
-from trajsoup.study.file.study import ForeignStudy, Setup, Study, load_setup, load_study
+from trajsoup.study.file.study import ForeignStudy, Setup, Study, load_study, load_training_study
 
 
 def load(tmp_path, text):
-    return load_study(write_study(tmp_path, text))
+    return load_training_study(write_study(tmp_path, text))
 
 
 def test_the_papers_study_is_read_as_its_tables(tmp_path):
@@ -208,7 +208,7 @@ def test_a_command_brings_its_own_data_unless_told_otherwise(tmp_path):
 
 def test_a_branch_declares_what_it_takes_on_each_node(tmp_path):
     def needs(trainer):
-        return load_study(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).trainer.needs
+        return load_training_study(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).trainer.needs
 
     assert needs("builtin") == Needs(cpus=1, gpus=0, nodes=1)
     assert needs("{builtin: {processes: 4}}") == Needs(cpus=4)
@@ -218,7 +218,7 @@ def test_a_branch_declares_what_it_takes_on_each_node(tmp_path):
 
 def test_where_a_branch_runs_does_not_make_it_another_study(tmp_path):
     def digest(trainer):
-        return load_setup(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).digest
+        return load_study(write_study(tmp_path, SMALL + f"    trainer: {trainer}\n")).digest
 
     assert digest("{builtin: {cpus: 4, gpus: 1, stalled_after: 60, nodes: 1, processes: 1}}") == digest("builtin")
     assert digest("{builtin: {nodes: 2}}") != digest("builtin")  # sums over processes are rounded in another order
@@ -229,18 +229,18 @@ RUNS = "branches: {a: {checkpoints: [{path: c, step: 1}]}}\ncorpus: {train: x}\n
 
 @pytest.mark.parametrize("line", ["", "kind: runs\n"])
 def test_one_schema_tells_runs_from_a_training_by_its_kind_or_by_what_it_holds(tmp_path, line):
-    setup = load_setup(write_study(tmp_path, line + RUNS))
+    setup = load_study(write_study(tmp_path, line + RUNS))
     assert isinstance(setup, ForeignStudy)
     assert setup.output == tmp_path / "study-soups"
     assert [str(s.path) for s in setup.runs.branches[0].checkpoints] == [str(tmp_path / "c")]
     with pytest.raises(StudyError, match="lists runs that exist: nothing is left to train"):
-        load_study(tmp_path / "study.yaml")
+        load_training_study(tmp_path / "study.yaml")
 
 
 @pytest.mark.parametrize("line", ["", "    kind: train\n"])
 def test_a_study_to_train_is_no_study_of_runs(tmp_path, line):
     path = write_study(tmp_path, SMALL + line)
-    assert isinstance(load_setup(path), Study)
+    assert isinstance(load_study(path), Study)
     with pytest.raises(StudyError, match="is a study to train, not one of finished runs"):
         load_branches(path)
 
@@ -270,14 +270,14 @@ def test_a_study_to_train_is_no_study_of_runs(tmp_path, line):
 )
 def test_a_file_of_either_kind_is_refused_with_the_place(tmp_path, text, message):
     with pytest.raises(StudyError, match=message) as caught:
-        load_setup(write_study(tmp_path, text))
+        load_study(write_study(tmp_path, text))
     assert str(caught.value).startswith(str(tmp_path / "study.yaml"))
 
 
 def test_a_file_is_parsed_once(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(study_module, "load_yaml", lambda path: calls.append(path) or load_yaml(path))
-    load_setup(write_study(tmp_path, SMALL + "    publish: memory://bucket/x\n"))
+    load_study(write_study(tmp_path, SMALL + "    publish: memory://bucket/x\n"))
     assert len(calls) == 1
 
 

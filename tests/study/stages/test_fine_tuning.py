@@ -13,7 +13,7 @@ from trajsoup.lm import live
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.report.sections.results import fine_tuning_tables
-from trajsoup.study.file.study import load_setup
+from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     ChosenOn,
@@ -56,7 +56,7 @@ def row(name, weights):
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sft")
-    setup = load_setup(write_study(folder, TEXT))
+    setup = load_study(write_study(folder, TEXT))
     tokenizer = folder / "bpe"
     train_tokenizer((d.text for d in task_documents(Split.TRAIN, characters=30_000)), tokenizer, vocab_size=VOCAB)
     model = make_model(llama_config(VOCAB, hidden_size=32, intermediate_size=64))

@@ -6,7 +6,7 @@ from tests.study.studies import write_study
 from tests.study.tiny_study import TEXT, make_study, run_tiny, small_documents
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
-from trajsoup.study.file.study import load_setup, load_study
+from trajsoup.study.file.study import load_study, load_training_study
 from trajsoup.study.records.results import RetentionRecord, RowsRecord, TrainRecord, ValidationRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.status import StageState, stages_of
@@ -61,7 +61,7 @@ def test_a_pruned_study_is_finished_and_says_so_when_more_is_asked_of_it(ran):
     path.write_text(text.replace("validation_tokens: 2k", "validation_tokens: 1k"))
     try:
         with pytest.raises(StudyError, match=r"pruned by the study's retention"):
-            run_study(load_setup(path), corpus=small_documents(ran.setup.output), cache=ran.setup.output / "cache")
+            run_study(load_study(path), corpus=small_documents(ran.setup.output), cache=ran.setup.output / "cache")
     finally:
         path.write_text(text)
 
@@ -78,7 +78,7 @@ def test_a_policy_changes_no_earlier_record(tmp_path, fork_point):
 
 def test_the_plan_shows_the_peak_with_and_without(tmp_path, fork_point):
     (tmp_path / "fork").symlink_to(fork_point)
-    study = load_study(write_study(tmp_path, TEXT + POLICY + "    seeds: 3\n"))
+    study = load_training_study(write_study(tmp_path, TEXT + POLICY + "    seeds: 3\n"))
     peak = plan_study(study).peak
     assert (peak.without_policy, peak.with_policy) == (3 * 18, 18 + 2 * 15)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
 from trajsoup.errors import CorpusError, RecipeError, StudyError, TrainError
 from trajsoup.store.lock import holding
-from trajsoup.study.file.study import load_study
+from trajsoup.study.file.study import load_training_study
 from trajsoup.study.train.branches import Stage, only_one, start_branch, stop_branches, train_study
 from trajsoup.study.train.commands import command_process
 from trajsoup.study.train.data import load_data
@@ -45,7 +45,7 @@ for step in range(every, steps + 1, every):
 def study_in(folder, fork_point, text=SMALL):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fork").symlink_to(fork_point)
-    return load_study(write_study(folder, text))
+    return load_training_study(write_study(folder, text))
 
 
 def own_trainer(folder, fate="lives"):
@@ -173,7 +173,7 @@ def test_a_branch_stays_held_by_its_process_when_the_study_is_killed(tmp_path, f
 def test_two_studies_that_want_the_same_fork_point_make_it_once(tmp_path):
     corpus = tokenised_corpus(tmp_path)
     text = SMALL.replace("fork_point: fork", "pretrain: {tokens: 4k, model: {hidden_size: 32, num_hidden_layers: 2}}")
-    study = load_study(write_study(tmp_path / "study", text))
+    study = load_training_study(write_study(tmp_path / "study", text))
     jobs, inside = [], threading.Event()
 
     def pretend(job):
@@ -217,7 +217,7 @@ def test_the_fork_point_is_pretrained_once_and_cached_by_what_shapes_it(tmp_path
     text = SMALL.replace(
         "fork_point: fork", "pretrain: {tokens: 4k, model: {hidden_size: 32, num_hidden_layers: 2}, recipe: {seed: 3}}"
     )
-    study = load_study(write_study(tmp_path / "study", text))
+    study = load_training_study(write_study(tmp_path / "study", text))
     jobs = []
 
     def pretend(job):
@@ -264,7 +264,7 @@ def test_pretraining_without_documents_is_refused(tmp_path):
         "builtin", f"{{train: {tmp_path / 'docs'}, vocab_size: 300}}"
     )
     with pytest.raises(StudyError, match="`pretrain` needs documents"):
-        load_data(load_study(write_study(tmp_path / "s", text)), cache=tmp_path / "cache")
+        load_data(load_training_study(write_study(tmp_path / "s", text)), cache=tmp_path / "cache")
 
 
 def tokenised_corpus(folder):

@@ -6,7 +6,7 @@ import pytest
 from tests.study.studies import FIVE, SMALL, write_study
 from trajsoup.core.quantity import format_tokens
 from trajsoup.errors import OutputError, RecipeError, StudyError
-from trajsoup.study.file.study import load_study
+from trajsoup.study.file.study import load_training_study
 from trajsoup.study.train.plan import plan_study, require_room, sized
 
 CONFIG = {
@@ -18,7 +18,7 @@ CONFIG = {
 def study_of(tmp_path, text=SMALL, **config):
     (tmp_path / "fork").mkdir(exist_ok=True)
     (tmp_path / "fork" / "config.json").write_text(json.dumps({**CONFIG, **config}))
-    return load_study(write_study(tmp_path, text))
+    return load_training_study(write_study(tmp_path, text))
 
 
 def test_the_papers_plan_has_its_tokens_checkpoints_and_perturbations(tmp_path):
@@ -51,7 +51,7 @@ def test_the_models_longest_sequence_is_the_default(tmp_path):
 
 def test_an_embedded_model_is_planned_without_making_it(tmp_path):
     text = SMALL.replace("fork_point: fork", "pretrain: {model: {family: qwen3_moe, hidden_size: 32}}")
-    plan = plan_study(load_study(write_study(tmp_path, text)))
+    plan = plan_study(load_training_study(write_study(tmp_path, text)))
     assert 50_000 < plan.model.total_params < 500_000
 
 
@@ -116,7 +116,7 @@ def test_an_output_below_a_file_is_refused(tmp_path):
 
 def test_a_fork_point_without_a_config_is_refused(tmp_path):
     with pytest.raises(StudyError, match=r"has no config\.json"):
-        plan_study(load_study(write_study(tmp_path, SMALL)))
+        plan_study(load_training_study(write_study(tmp_path, SMALL)))
 
 
 def test_a_quantised_fork_point_is_refused(tmp_path):

@@ -143,8 +143,12 @@ class ForeignStudy(Setup, RunsFile):
         return digest_of_study(self.runs, corpus=self.corpus, folder=self.path.parent)
 
 
-def load_setup(path: Path) -> Study | ForeignStudy:
-    """Read a study file of either kind."""
+def load_study(path: Path | str) -> Study | ForeignStudy:
+    """Read a study file of either kind: one that trains its branches, or one that lists runs.
+
+    >>> study = load_study("study.yaml")  # doctest: +SKIP
+    """
+    path = Path(path)
     data = load_yaml(path)
     if kind_of(data, where=path) is not Kind.RUNS:
         study = read(Study, {"output": ".", **data}, where=At(path, path.parent), path=path, seed=0)
@@ -158,9 +162,9 @@ def load_setup(path: Path) -> Study | ForeignStudy:
     return read(ForeignStudy, data, where=At(path, path.parent), path=path, output=output)
 
 
-def load_study(path: Path) -> Study:
+def load_training_study(path: Path | str) -> Study:
     """Read a study file that trains."""
-    setup = load_setup(path)
+    setup = load_study(path)
     if not isinstance(setup, Study):
         raise StudyError(
             f"{path} lists runs that exist: nothing is left to train; use `trajsoup run` or `trajsoup merge`"

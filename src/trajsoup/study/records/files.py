@@ -138,6 +138,14 @@ class Records:
         return head
 
 
+def records(study: Path | str) -> Records:
+    """The records in the folder of a study.
+
+    >>> records("study").require(AnswerRecord).words  # doctest: +SKIP
+    """
+    return Records(Path(study))
+
+
 @contextlib.contextmanager
 def writing(study: Path) -> Iterator[Records]:
     """Hold the study and give its records to write; those of its seeds, which lie below it, are held with it."""
