@@ -128,9 +128,10 @@ def test_looking_whether_a_study_is_finished_makes_nothing(study, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_second_run_is_refused_with_who_holds_the_study(study):
+@pytest.mark.parametrize("command", ["run", "sweep", "geometry"])
+def test_whatever_writes_records_is_refused_with_who_holds_the_study(study, command):
     with holding(study.parent / ".run.lock"):
-        message = refused("run", study)
+        message = refused(command, study)
     assert f"is being run by process {os.getpid()} on " in message
     assert "wait for it, or stop it first" in message
 

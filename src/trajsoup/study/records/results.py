@@ -47,6 +47,9 @@ class Evidence(StrEnum):
         return cls.STRONG if signal.improves(value) else cls.AGAINST
 
 
+Shares = Mapping[str, float | None]  # scores by name; None: NaN, of a model that diverged
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A number with its bootstrap interval over documents or items; no bounds where none was computed."""
@@ -133,7 +136,7 @@ class ScoredCheckpoint:
     loss: float | None
     accuracy: float | None
     probe_loss: float | None  # training loss on a fixed probe; what the screen compares
-    categories: Mapping[str, float] = field(default_factory=dict[str, float])
+    categories: Shares = field(default_factory=dict[str, float | None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +231,9 @@ class Evaluation:
     split: Split
     loss: Estimate
     overall_average: Estimate | None
-    categories: Mapping[str, float] = field(default_factory=dict[str, float])
-    tasks: Mapping[str, float] = field(default_factory=dict[str, float])
-    sources: Mapping[str, float] = field(default_factory=dict[str, float])  # loss by source of documents
+    categories: Shares = field(default_factory=dict[str, float | None])
+    tasks: Shares = field(default_factory=dict[str, float | None])
+    sources: Shares = field(default_factory=dict[str, float | None])  # loss by source of documents
     seeds: tuple[int, ...] = ()
 
 
@@ -335,8 +338,8 @@ class SweepPoint:
     test_loss: Estimate | None  # None: not reported, it only served to choose or to fill the grid
     test_accuracy: Estimate | None
     alone: bool = False  # the merge of one prescribed branch
-    validation_categories: Mapping[str, float] = field(default_factory=dict[str, float])
-    test_categories: Mapping[str, float] = field(default_factory=dict[str, float])
+    validation_categories: Shares = field(default_factory=dict[str, float | None])
+    test_categories: Shares = field(default_factory=dict[str, float | None])
 
     def score(self, signal: Signal, split: Split, category: str | None = None) -> float | None:
         """One score, overall or of a category of tasks; None where it was not measured."""
@@ -492,9 +495,9 @@ class FineTuned:
     split: Split
     seeds: tuple[int, ...]
     overall_average: Estimate  # mean over seeds, interval over items
-    by_seed: Mapping[str, float]  # seed -> Overall Average
+    by_seed: Shares  # seed -> Overall Average
     deviation: float | None  # of the Overall Average over seeds; None with one seed
-    categories: Mapping[str, float]
+    categories: Shares
     before: float | None  # Overall Average of the post-training suite without fine-tuning
     loss: Estimate  # nats per answer token of held-out pairs, prompts masked; mean over seeds
     loss_before: float | None
