@@ -136,3 +136,30 @@ def test_without_numba_the_kernels_are_numpys_and_a_blend_works(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "1.5\n", done.stderr
+
+
+def runs_into_itself(graph: dict[str, set[str]], start: str) -> list[str] | None:
+    """A way from a module back to itself, if there is one."""
+    ways, seen = [[start]], set()
+    while ways:
+        way = ways.pop()
+        for name in graph[way[-1]]:
+            if name == start:
+                return [*way, name]
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return None
+
+
+def test_no_module_imports_itself_by_way_of_others_not_even_inside_a_function():
+    modules = {
+        ".".join(("trajsoup", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): p for p in MODULES
+    }
+    del modules["trajsoup"]  # the front, which names everything
+    graph = {name: (imported(path) & modules.keys()) - {name} for name, path in modules.items()}
+    packages = {name for name, path in modules.items() if path.name == "__init__.py"}
+    for needed in graph.values():  # `from a.b import c`, where c is a module, needs c and not all that a.b names
+        needed -= {p for p in packages & needed if any(other.startswith(f"{p}.") for other in needed)}
+    for name in graph:
+        assert (way := runs_into_itself(graph, name)) is None, " -> ".join(way)

@@ -15,7 +15,7 @@ from tests.study.studies import SMALL, byte_corpus, write_study
 from trajsoup.errors import TrainError
 from trajsoup.study.file.study import load_training_study
 from trajsoup.study.train.branches import train_study
-from trajsoup.study.train.outcomes import Status
+from trajsoup.study.train.processes import Status
 
 pytestmark = pytest.mark.timeout(1500)  # whole studies: on a busy machine they take their time
 STEPS = 40  # enough of them after the first checkpoint for a kill to come in time

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trajsoup.core.gram import WHOLE, tensor_groups
-from trajsoup.engine import gram as module
+from trajsoup.engine import stretches as module
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, GeometryError

@@ -3,7 +3,8 @@ import pytest
 
 from tests.checkpoints import trajectory
 from trajsoup.core.gram import WHOLE
-from trajsoup.engine.gram import CHUNK_BYTES, gram
+from trajsoup.engine.gram import gram
+from trajsoup.engine.stretches import CHUNK_BYTES
 
 
 class InThisProcess:

@@ -14,8 +14,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from trajsoup.engine.kernels import Bits, Kernel
-from trajsoup.engine.program import Program
+from trajsoup.engine.program import Bits, Kernel, Program
 
 CHUNK = 4096  # elements; accumulators stay in the first-level cache
 _COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}

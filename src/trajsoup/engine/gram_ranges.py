@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from trajsoup.engine.cells import Cells
 from trajsoup.engine.executor import TASK_SECONDS, Executor
-from trajsoup.engine.gram import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.layout import Layout, Span
+from trajsoup.engine.stretches import Bad, Sums, float_spans, sum_stretches
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.formats import Format
@@ -54,7 +54,7 @@ def share_stretches(
     stretch_bytes: int,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Sums, Bad]:
-    """What `gram.sum_stretches` returns, computed by the machines of `executor`, which all see the same paths."""
+    """What `stretches.sum_stretches` returns, computed by the machines of `executor`, which all see the same paths."""
     tasks = [
         RangeTask(
             places=tuple((absolute(checkpoint.path), checkpoint.format) for checkpoint in checkpoints),

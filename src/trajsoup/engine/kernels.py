@@ -12,16 +12,12 @@ times faster. A test compares them bit by bit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.engine.program import Program
-
-Bits = NDArray[Any]
-Kernel = Callable[[Bits, NDArray[np.int64], int, Program, Bits], bool]
+from trajsoup.engine.program import Bits, Kernel, Program
 
 BITS = {"BF16": np.dtype(np.uint16), "F16": np.dtype(np.uint16), "F32": np.dtype(np.uint32), "F64": np.dtype(np.uint64)}
 EXPONENT = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F800000, "F64": 0x7FF0000000000000}

@@ -7,8 +7,9 @@ last, so sharing changes no bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class Program:
     leaf: NDArray[np.bool_]  # does no step go on from here?
     divisors: NDArray[np.float64]  # by row: the sum is divided once, at the end
     accumulators: int
+
+
+Bits = NDArray[Any]
+Kernel = Callable[[Bits, NDArray[np.int64], int, Program, Bits], bool]  # kernels.py says what it computes
 
 
 def compile_rows(rows: Mapping[int, Sequence[Member]], *, divisors: NDArray[np.float64]) -> Program:

@@ -10,7 +10,8 @@ from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.results import SeedsRecord, SweepRecord
 from trajsoup.study.stages import STAGES
 from trajsoup.study.stages.seeds import seeds_inputs
-from trajsoup.study.train.outcomes import METRICS, Status, finished_outcome
+from trajsoup.study.train.outcomes import METRICS, finished_outcome
+from trajsoup.study.train.processes import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

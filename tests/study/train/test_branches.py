@@ -17,12 +17,12 @@ from tests.study.studies import SMALL, byte_corpus, make_fork_point, write_study
 from trajsoup.errors import CorpusError, RecipeError, StudyError, TrainError
 from trajsoup.store.lock import holding
 from trajsoup.study.file.study import load_training_study
-from trajsoup.study.train.branches import Stage, only_one, start_branch, stop_branches, train_study
+from trajsoup.study.train.branches import Stage, train_study
 from trajsoup.study.train.commands import command_process
 from trajsoup.study.train.data import load_data
 from trajsoup.study.train.fork_point import ensure_fork_point
-from trajsoup.study.train.outcomes import Status
 from trajsoup.study.train.plan import plan_study
+from trajsoup.study.train.processes import Status, only_one, start_branch, stop_branches
 
 SCRIPT = '''
 """A training script of someone else: writes checkpoints and a log, knows nothing of us."""
@@ -145,7 +145,7 @@ def wait_until_gone(pid):
 
 
 def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point, monkeypatch):
-    monkeypatch.setattr("trajsoup.study.train.branches.LOCK_SECONDS", 0)
+    monkeypatch.setattr("trajsoup.study.train.processes.LOCK_SECONDS", 0)
     study = study_in(tmp_path, fork_point, own_trainer(tmp_path))
     with (
         holding(tmp_path / "branches" / "EXP1" / ".lock"),
@@ -155,7 +155,7 @@ def test_a_branch_in_training_is_not_trained_twice(tmp_path, fork_point, monkeyp
 
 
 def test_a_branch_stays_held_by_its_process_when_the_study_is_killed(tmp_path, fork_point, monkeypatch):
-    monkeypatch.setattr("trajsoup.study.train.branches.LOCK_SECONDS", 0)
+    monkeypatch.setattr("trajsoup.study.train.processes.LOCK_SECONDS", 0)
     text = textwrap.dedent(SMALL.replace("    corpus: builtin\n", ""))
     study = study_in(tmp_path, fork_point, f'{text}trainer: {{command: "sleep 60"}}\n')
     process = command_process(plan_study(study), "EXP1", fork_point=fork_point, threads=1)

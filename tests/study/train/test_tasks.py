@@ -15,9 +15,7 @@ from trajsoup.engine.executor import LocalExecutor, Member
 from trajsoup.errors import ExecutorError
 from trajsoup.store.lock import holding
 from trajsoup.study.train import tasks as branch_tasks
-from trajsoup.study.train.branches import start_branch, stop_branches
-from trajsoup.study.train.commands import BranchProcess
-from trajsoup.study.train.outcomes import Status
+from trajsoup.study.train.processes import BranchProcess, Status, start_branch, stop_branches
 from trajsoup.study.train.tasks import BranchTask, run_branch, run_branches
 
 SCRIPT = '''
@@ -136,7 +134,7 @@ STARTER = """
 import sys, time
 from pathlib import Path
 from tests.study.train.test_tasks import branch
-from trajsoup.study.train.branches import start_branch
+from trajsoup.study.train.processes import start_branch
 handle = start_branch(branch(Path(sys.argv[1]), "hangs"), {})
 print(handle.pid, flush=True)
 time.sleep(600)

@@ -9,16 +9,17 @@ a killed run goes on with the next row. A checkpoint that diverged scores NaN, i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
+from trajsoup.engine.workers import Options
 from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
 from trajsoup.lm.harness import Harness, HarnessSettings, find_tasks
@@ -26,11 +27,9 @@ from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.lm.tasks.items import Task
 from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
 from trajsoup.lm.validate import ValidationSettings, document_losses
+from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.identity import Identities
 from trajsoup.store.scores import ScoreKey, ScoreStore
-
-if TYPE_CHECKING:
-    from trajsoup.study.score.scorer import Scorer
 
 KIND = TypeVar("KIND", ValidationScores, TestScores)
 
@@ -64,8 +63,27 @@ class ScoreSettings:
         return self.choose_with if split is Split.VALIDATION else self.report_with
 
 
+class Work(Protocol):
+    """What scoring needs to know; a Scorer is one."""
+
+    @property
+    def corpus(self) -> Corpus: ...  # noqa: D102
+    @property
+    def checkpoints(self) -> Mapping[str, Checkpoint]: ...  # noqa: D102
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+    @property
+    def settings(self) -> ScoreSettings: ...  # noqa: D102
+    @property
+    def model_source(self) -> Checkpoint | None: ...  # noqa: D102
+    @property
+    def options(self) -> Options | None: ...  # noqa: D102
+    @property
+    def progress(self) -> Callable[[str, int, int], None]: ...  # noqa: D102
+
+
 def score_rows(
-    rows: Sequence[Row], of: Scorer, store: ScoreStore[KIND], kind: type[KIND], *, what: str
+    rows: Sequence[Row], of: Work, store: ScoreStore[KIND], kind: type[KIND], *, what: str
 ) -> dict[str, KIND]:
     """Score rows on the split of the store, those that it does not know yet; by row name."""
     if len({row.name for row in rows}) < len(rows):
@@ -142,7 +160,7 @@ class _Suite:
         )
 
 
-def _keys(rows: Sequence[Row], of: Scorer, tokens: TokenSet, suite: _Suite) -> dict[str, ScoreKey]:
+def _keys(rows: Sequence[Row], of: Work, tokens: TokenSet, suite: _Suite) -> dict[str, ScoreKey]:
     resident = None if of.options is None else of.options.resident
     identities = Identities(of.folder / "identities.json", resident=resident)
     used = sorted({key for row in rows for key in row.weights})
@@ -161,7 +179,7 @@ def _keys(rows: Sequence[Row], of: Scorer, tokens: TokenSet, suite: _Suite) -> d
     }
 
 
-def _stream(model: Any, of: Scorer, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
+def _stream(model: Any, of: Work, rows: Sequence[Row]) -> Iterator[tuple[Row, bool]]:
     """Yield every row with whether the model has become it. A diverged ingredient spoils its own rows only.
 
     A read ends where it meets such an ingredient; the rows without it come out of the next: one more read for each.

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from trajsoup.core.pool import Pool
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
-from trajsoup.engine.executor import Executor
+from trajsoup.core.splits import Split
+from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.workers import Options
-from trajsoup.store.checkpoint import Checkpoint
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.remote import absolute
 from trajsoup.store.scores import ScoreStore, test_store, validation_store
 from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.lm_eval import harness_settings
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
     from trajsoup.study.score.rows import ScoreSettings
 
+ROWS_EACH = 8  # of one task of an executor: a model is loaded once for them
 FORK_POINT = "fork-point"  # its key among the checkpoints
 WINDOW = 256
 Scores = TypeVar("Scores", ValidationScores, TestScores)
@@ -77,10 +80,55 @@ class Scorer:
         from trajsoup.study.score.rows import score_rows
 
         if self.executor is not None and len(rows) > 1:
-            from trajsoup.study.score.tasks import share_scores
-
             share_scores(rows, self, split=store.split, what=what)
         return score_rows(rows, self, store, kind, what=what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTask:
+    """Some rows to score on one split."""
+
+    rows: tuple[Row, ...]
+    split: Split
+    paths: Mapping[str, str]  # key -> path of a checkpoint
+    scorer: Scorer  # without what does not travel: open checkpoints, memory, training documents
+
+
+def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str) -> None:
+    """Have every row scored by some machine. Reading the records afterwards is the caller's part."""
+    assert scorer.executor is not None
+    light = dataclasses.replace(
+        scorer,
+        corpus=dataclasses.replace(scorer.corpus, train=scorer.corpus.validation),
+        checkpoints={},
+        folder=scorer.folder.absolute(),
+        progress=silent,
+        model_source=None,
+        options=None,
+        executor=None,
+    )
+    paths = {key: absolute(checkpoint.path) for key, checkpoint in scorer.checkpoints.items()}
+    shares = [tuple(rows[i : i + ROWS_EACH]) for i in range(0, len(rows), ROWS_EACH)]
+    tasks = [ScoreTask(rows=share, split=split, paths=paths, scorer=light) for share in shares]
+    done = 0
+
+    def count(number: int, scored: int) -> None:
+        nonlocal done
+        done += scored
+        scorer.progress(what, done, len(rows))
+
+    scorer.executor.map(score_some, tasks, timeout_seconds=TASK_SECONDS, progress=count)
+
+
+def score_some(task: ScoreTask) -> int:
+    """Score the rows of one task; return their number."""
+    keys = {key for row in task.rows for key in row.weights}
+    scorer = dataclasses.replace(task.scorer, checkpoints={key: open_checkpoint(task.paths[key]) for key in keys})
+    if task.split is Split.TEST:
+        scorer.test(task.rows)
+    else:
+        scorer.validate(task.rows)
+    return len(task.rows)
 
 
 def make_scorer(

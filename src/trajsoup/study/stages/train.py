@@ -16,7 +16,8 @@ from trajsoup.study.file.study import ForeignStudy, Study
 from trajsoup.study.records.results import PlanRecord, TrainedBranch, TrainedCheckpoint, TrainRecord
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.train.branches import train_study
-from trajsoup.study.train.outcomes import METRICS, Status
+from trajsoup.study.train.outcomes import METRICS
+from trajsoup.study.train.processes import Status
 from trajsoup.study.workbench import Workbench
 
 

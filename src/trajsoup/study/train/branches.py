@@ -11,40 +11,42 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
-import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajsoup.core.threads import threads_for
-from trajsoup.engine.executor import Executor, Member
-from trajsoup.errors import HeldError, TrainError
-from trajsoup.store.lock import holding
+from trajsoup.engine.executor import Executor
+from trajsoup.errors import TrainError
 from trajsoup.study.cache import cache_folder
 from trajsoup.study.file.study import Study
 from trajsoup.study.file.trainer import Builtin, TrainWith
-from trajsoup.study.train import tether
-from trajsoup.study.train.commands import BranchProcess, builtin_process, command_process
+from trajsoup.study.train.commands import builtin_process, command_process
 from trajsoup.study.train.data import load_data
 from trajsoup.study.train.fork_point import ensure_fork_point
 from trajsoup.study.train.life_signs import LifeSigns
-from trajsoup.study.train.outcomes import Outcome, Progress, Status, progress_of
+from trajsoup.study.train.outcomes import Progress, progress_of
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study, require_room
+from trajsoup.study.train.processes import (
+    BranchProcess,
+    Outcome,
+    Status,
+    end_branch,
+    only_one,
+    start_branch,
+    stop_branches,
+)
+from trajsoup.study.train.tasks import run_branches
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
     from trajsoup.lm.job import BranchJob
 
 POLL_SECONDS = 0.2
-PATIENCE_SECONDS = 20  # a process that is asked to stop may finish what it writes
-LOCK_SECONDS = 10  # the branches of a study that was just killed need a moment to end
 
 
 class Stage(StrEnum):
@@ -121,8 +123,6 @@ def train_study(
     else:
         processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
     if executor is not None:
-        from trajsoup.study.train.tasks import run_branches
-
         outcomes = run_branches(
             processes,
             environment=environment,
@@ -238,91 +238,3 @@ def _run(
         finally:
             stop_branches([handle for _, handle, _ in running])
     return tuple(outcomes[name] for name in processes)
-
-
-def start_branch(
-    process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None, member: Member | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a branch, or one node's part of it, in a session of its own, its output in its log.
-
-    It holds the open file `lock` as long as it lives.
-    """
-    member = member or Member()
-    process.folder.mkdir(parents=True, exist_ok=True)
-    if member.rank == 0:
-        (process.folder / "outcome.json").unlink(missing_ok=True)
-    full = {
-        # threads that wait asleep: those that spin make a busy machine several times slower
-        "OMP_WAIT_POLICY": "passive",
-        **os.environ,
-        "TOKENIZERS_PARALLELISM": "false",
-        "TRAJSOUP_PARENT": str(os.getpid()),
-        # ours only for ours: a command of somebody else's environment must not find our packages
-        **({"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} if process.words[0] == sys.executable else {}),
-        **environment,
-        **({} if process.single else _meeting(member)),
-        "OMP_NUM_THREADS": str(process.threads),
-        "MKL_NUM_THREADS": str(process.threads),
-        **dict(process.environment),
-    }
-    if shutil.which(process.words[0], path=full.get("PATH")) is None:
-        raise TrainError(
-            f"branch {process.branch!r}: cannot start {process.words[0]!r}: there is no such program: check the command"
-        )
-    words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
-    with process.log.open("ab") as log:
-        # a session of its own, so that an interrupt reaches it from here alone, together with its children
-        return subprocess.Popen(
-            words,
-            env=full,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=() if lock is None else (lock,),
-        )
-
-
-def _meeting(member: Member) -> dict[str, str]:
-    """Where the processes of a branch meet, under the names that torchrun and other launchers read."""
-    port = member.port
-    if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    values = {"NNODES": member.nodes, "NODE_RANK": member.rank, "MASTER_ADDR": member.address, "MASTER_PORT": port}
-    found = {f"{prefix}{name}": str(value) for name, value in values.items() for prefix in ("", "PET_")}
-    return found | ({"GLOO_SOCKET_IFNAME": "lo"} if member.address == "127.0.0.1" else {})
-
-
-def end_branch(handle: subprocess.Popen[bytes]) -> None:
-    """End a process that hangs, and its children: it would not hear a request."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(handle.pid, signal.SIGKILL)
-    handle.wait()
-
-
-def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ask them to stop, and insist after a while. What they started and left behind ends too."""
-    for handle in handles:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(handle.pid, signal.SIGTERM)
-    for handle in handles:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            handle.wait(PATIENCE_SECONDS)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(handle.pid, signal.SIGKILL)
-        handle.wait()
-
-
-@contextlib.contextmanager
-def only_one(process: BranchProcess) -> Iterator[int]:
-    """Hold the branch, so that two trainings never write into one folder. Yields what the branch's process inherits."""
-    with contextlib.ExitStack() as stack:
-        try:
-            lock = stack.enter_context(holding(process.lock, patience_seconds=LOCK_SECONDS))
-        except HeldError as error:
-            raise TrainError(
-                f"branch {process.branch!r} is being trained by {error}: wait for it, or stop it first"
-            ) from error
-        yield lock

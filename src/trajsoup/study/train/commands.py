@@ -5,56 +5,22 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.engine.executor import Needs
 from trajsoup.errors import TrainError
 from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 from trajsoup.study.file.trainer import Builtin, Command
-from trajsoup.study.train.outcomes import Outcome, finished_outcome
+from trajsoup.study.train.outcomes import finished_outcome
 from trajsoup.study.train.plan import Plan
+from trajsoup.study.train.processes import MODULE, BranchProcess
 
 if TYPE_CHECKING:
     from trajsoup.lm.job import BranchJob
 
 COMMAND_RECORD = "command.json"
-MODULE = "trajsoup.lm.branch_process"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchProcess:
-    """What to start for one branch, where it writes, and how far it has to go."""
-
-    branch: str
-    words: tuple[str, ...]
-    folder: Path
-    horizon: int  # tokens
-    checkpoint_every: int  # tokens
-    step_tokens: int
-    builtin: bool
-    threads: int = 1
-    environment: tuple[tuple[str, str], ...] = ()
-    needs: Needs = field(default_factory=Needs)
-    stalled_after: float | None = None  # seconds without a sign of life
-    finished: Outcome | None = None  # set where nothing is left to do
-
-    @property
-    def single(self) -> bool:
-        """Whether it is one process of our own, which ends with its starter."""
-        return self.builtin and self.words[0] == sys.executable and self.words[2] == MODULE
-
-    @property
-    def lock(self) -> Path:
-        """Held by whoever trains the branch."""
-        return self.folder / ".lock"
-
-    @property
-    def log(self) -> Path:
-        """What the process prints."""
-        return self.folder / "train.log"
 
 
 def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> BranchProcess:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from trajsoup.study.train.commands import BranchProcess
-from trajsoup.study.train.outcomes import METRICS, Outcome, Status, outcome_of
+from trajsoup.study.train.outcomes import METRICS, outcome_of
+from trajsoup.study.train.processes import BranchProcess, Outcome, Status
 
 
 class LifeSigns:

@@ -5,41 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trajsoup.errors import ScanError, TrainError
 from trajsoup.store.json_file import decode_json, read_json
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.runs import scan_run
-
-if TYPE_CHECKING:
-    from trajsoup.study.train.commands import BranchProcess
+from trajsoup.study.train.processes import BranchProcess, Outcome, Status
 
 OUTCOME = "outcome.json"
 METRICS = "metrics.jsonl"
 TAIL_BYTES = 4096
-
-
-class Status(StrEnum):
-    """Where a branch stands at the end."""
-
-    FINISHED = "finished"
-    DIVERGED = "diverged"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How one branch ended."""
-
-    branch: str
-    status: Status
-    tokens: int
-    message: str | None = None  # why, and what to do, where it did not finish
-    seconds: float | None = None  # of training in the last sitting; None where the trainer does not say
-    saving_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from trajsoup.engine.executor import Executor, Member
 from trajsoup.errors import ExecutorError, HeldError
 from trajsoup.store.lock import holding, owner_of
-from trajsoup.study.train.branches import end_branch, start_branch, stop_branches
-from trajsoup.study.train.commands import BranchProcess
 from trajsoup.study.train.life_signs import LifeSigns
-from trajsoup.study.train.outcomes import Outcome, Progress, Status, progress_of, recorded
+from trajsoup.study.train.outcomes import Progress, progress_of, recorded
+from trajsoup.study.train.processes import BranchProcess, Outcome, Status, end_branch, start_branch, stop_branches
 
 PATIENCE_SECONDS = 120.0  # for the lock of a branch whose machine is gone: a file server may keep it for a minute
 REPORT_SECONDS = 1.0
