@@ -137,7 +137,7 @@ def test_toys_are_printed_and_drawn(studied, tmp_path, capsys):
     show_study(records, Form.MARKDOWN)
     printed = capsys.readouterr().out
     assert "| Toy (Limited) |" in printed
-    assert "**Toys in a row (a test)**" in printed
+    assert "### Toys in a row (a test)" in printed
     assert "toy-sweep/toy-decay against toy-sweep/equal" in printed
     assert "Toys in a row" in succeeds("sweep", study, "toy-sweep").out
     succeeds("report", records.study, "-o", tmp_path / "report", "--no-images")

@@ -102,7 +102,7 @@ def test_status_of_a_folder_shows_the_same_overview_without_a_study_file(study):
     text = succeeds("status", study).out
     assert "● plan  ● train" in text
     assert "admitted" in text
-    assert "name the study file" in refused("status", study, "--json")
+    assert "name the file itself" in refused("status", study, "--json")
 
 
 def test_status_watch_waits_for_a_study_follows_it_and_ends_with_it(tmp_path):

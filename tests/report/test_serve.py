@@ -139,7 +139,7 @@ def test_a_damaged_record_is_named_and_not_a_crash(tmp_path):
     with client(study) as http:
         answer = http.get("/")
         assert answer.status_code == 503
-        assert "plan.json does not hold what it should" in answer.text
+        assert "plan.json is damaged" in answer.text
 
 
 @pytest.mark.parametrize(

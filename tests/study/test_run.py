@@ -102,7 +102,7 @@ def test_predictions_were_tested_on_soups_that_were_held_out(ran):
     record = ran.records.require(TheoryRecord)
     assert {held.name for held in record.held_out} == {"larger soups", "new branches"}
     assert record.split is Split.VALIDATION
-    assert record.words[0].startswith("Held out: from anchors and pairs")
+    assert record.held_out_words[0].startswith("Held out: from anchors and pairs")
 
 
 def test_a_kept_matrix_is_not_measured_again(ran, monkeypatch):

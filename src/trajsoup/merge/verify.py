@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -191,7 +191,7 @@ def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
 def _check_index(path: Place, output: Checkpoint) -> None:
     if not (path / INDEX).is_file():
         return
-    index = read_json(path / INDEX, dict[str, Mapping[str, object]], cure=AGAIN, error=VerifyError)
+    index = read_json(path / INDEX, dict[str, dict[str, Any]], cure=AGAIN, error=VerifyError)
     claimed = index.get("metadata", {}).get("total_size")
     actual = sum(t.nbytes for t in output.tensors.values())
     if claimed != actual:
