@@ -138,7 +138,7 @@ def test_toys_are_printed_and_drawn(studied, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "| Toy (Limited) |" in printed
     assert "### Toys in a row (a test)" in printed
-    assert "toy-sweep/toy-decay against toy-sweep/equal" in printed
+    assert "toy-decay against equal" in printed
     assert "Toys in a row" in succeeds("sweep", study, "toy-sweep").out
     succeeds("report", records.study, "-o", tmp_path / "report", "--no-images")
     page = next((tmp_path / "report").glob("*.html")).read_text()
