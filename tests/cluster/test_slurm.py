@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.slurm_daemons import slurm_for_tests
 from tests.study.studies import write_study
-from tests.study.tiny_study import load_setup, make_fork_point, make_study
+from tests.study.tiny_study import load_study, make_fork_point, make_study
 from trajsoup.errors import StudyError
 from trajsoup.study.train.slurm import write_scripts
 
@@ -64,7 +64,7 @@ def test_a_branch_of_two_nodes_needs_a_launcher_that_reaches_them(study):
 def test_runs_that_exist_have_nothing_to_train(tmp_path):
     path = write_study(tmp_path, "kind: runs\nbranches: {a: {checkpoints: [{path: c}]}}\ncorpus: {train: x}\n")
     with pytest.raises(StudyError, match="nothing is left to train"):
-        write_scripts(load_setup(path))
+        write_scripts(load_study(path))
 
 
 @pytest.mark.slow
