@@ -73,6 +73,7 @@ def sweep_table(record: SweepRecord) -> Table:
     """One comparison of the paper, every point of it."""
     free = list(dict.fromkeys(name for p in record.points for name in p.chosen_on.free))
     chosen = f"Chosen on validation: {', '.join(free)}." if free else "Nothing was chosen: every row is prescribed."
+    apart = [c for c in record.comparisons if c.signal is LOSS and record.default is None]  # no column can show them
     return tabulate(
         f"ablation-{record.name}",
         f"{record.title} ({record.paper})",
@@ -90,7 +91,7 @@ def sweep_table(record: SweepRecord) -> Table:
         },
         soup=lambda p: p.row,
         ours=lambda p: p.row == record.default,
-        notes=record.notes or (chosen,),
+        notes=(*(record.notes or (chosen,)), *(f"{c.label}: {difference(c).text}" for c in apart)),
     )
 
 
