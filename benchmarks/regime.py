@@ -1,47 +1,31 @@
-"""Where a small study shows the paper's conditions: learning rate x corpus x model size, horizons read from each run.
+"""Where a small study can ask the paper's question: learning rate x size of the mid-training corpus, read off serial runs.
 
-    python benchmarks/regime.py OUT [--cells 1,2,...]        one line of JSON per cell in OUT/map.jsonl
+    python benchmarks/regime.py OUT [--cells 0,1,...]        one line of JSON per cell in OUT/map.jsonl
+    python benchmarks/regime.py OUT --table                  the map as Markdown, with the cell that the rule chooses
 
-The criterion looks at validation alone and at no soup of several branches (docs/regime.md states it): the merged
-serial curve is flat, and the perturbed branch passes the screen on a probe of training documents.
+The rule (docs/regime.md states it) looks at validation documents and at the serial run alone: no branch beside it, no soup
+of several branches, no test document.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-TINY = {
-    "hidden_size": 16, "intermediate_size": 48, "moe_intermediate_size": 8, "num_hidden_layers": 2,
-    "num_attention_heads": 2, "num_key_value_heads": 2, "n_routed_experts": 4, "q_lora_rank": 8, "kv_lora_rank": 8,
-}  # fmt: skip
-SMALL = {
-    **TINY,
-    "hidden_size": 32,
-    "intermediate_size": 96,
-    "moe_intermediate_size": 16,
-    "q_lora_rank": 16,
-    "kv_lora_rank": 16,
-}
-VOCAB = 320  # bytes and a few merges: most of the parameters are in the layers, and a step is short
 STEP = 32 * 128
-EVERY, COUNT = 60 * STEP, 32  # a checkpoint every 245,760 tokens, horizon 7,864,320
-HORIZONS = (4, 8, 12, 16, 20, 24, 28, 32)  # checkpoints of the serial run
-SHOWN = (8, 12, 16, 24, 32)  # of the table
-ENDS = (24, 32)  # horizons that the criterion is read at
-KS = (1, 2, 3, 4, 6, 8, 12, 16)
-FLAT = 0.002  # nats: the merged serial run gains at most this from the second half of its horizon
+EVERY, COUNT = 16 * STEP, 24  # a checkpoint every 65,536 tokens, horizon 1,572,864
+HORIZONS = (2, 4, 6, 8, 12, 16, 20, 24)  # checkpoints of the serial run
+KS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+FLAT = 0.002  # nats: what the merged serial run may still gain from the second half of its tokens
+MARGIN = 0.15  # of accuracy: how far above guessing a skill of the fork point is
 
 CELLS = [
-    {"model": model, "pretrain": pretrain, "bytes": 12_000_000, "lr": lr}
-    for model in ("tiny", "small")
-    for pretrain in (6_000_000, 24_000_000)
-    for lr in (1.5e-3, 4e-3, 5e-4, 1e-2)
-] + [{"model": "tiny", "pretrain": 9_000_000, "bytes": 12_000_000, "lr": 1.5e-3}]
+    {"train_bytes": size, "lr": lr, "batch": 32} for size in (250_000, 500_000, 1_000_000) for lr in (2e-3, 4e-3, 6e-3)
+]
 
 
 def main() -> None:
@@ -53,62 +37,47 @@ def main() -> None:
     if args.table:
         print(table(args.out / "map.jsonl"))
         return
-    os.environ.setdefault("TRAJSOUP_CACHE", str(args.out / "cache"))
     from trajsoup.lm.cpu_isa import isa_environment
+    from trajsoup.study.cache import cache_folder
 
     args.out.mkdir(parents=True, exist_ok=True)
-    os.environ |= isa_environment(cache=args.out / "cache")
+    os.environ |= isa_environment(cache=cache_folder())
     for number in map(int, args.cells.split(",")):
         begin = time.perf_counter()
         result = CELLS[number] | measure(CELLS[number], args.out / f"cell-{number}")
         result["seconds"] = round(time.perf_counter() - begin, 1)
-        print(json.dumps(result), flush=True)
         with (args.out / "map.jsonl").open("a") as file:
             file.write(json.dumps(result) + "\n")
+        print(json.dumps({k: v for k, v in result.items() if k != "accuracy"}), flush=True)
 
 
-def table(path: Path) -> str:
-    """The measured map as Markdown."""
-    heads = [
-        *("model", "pretraining", "learning rate", "fork point"),
-        *(f"merged at {count * EVERY / 1e6:.1f}M" for count in SHOWN),
-        *("best raw", *(f"gain of second half, t = {t * EVERY / 1e6:.1f}M" for t in ENDS), "J of EXP3", "meets both"),
-    ]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for text in path.read_text().splitlines():
-        cell = json.loads(text)
-        merged = {int(tokens) // EVERY: found for tokens, found in cell["merged"].items()}
-        gains = [merged[t // 2]["loss"] - merged[t]["loss"] for t in ENDS]
-        gap = cell["loss_gap"]["EXP3"]
-        cells = [
-            cell["model"],
-            f"{cell['pretrain'] / 1e6:g}M",
-            f"{cell['lr']:g}",
-            f"{cell['fork_point']:.4f}",
-            *(f"{merged[count]['loss']:.4f} (K={merged[count]['k']})" for count in SHOWN),
-            f"{merged[COUNT]['raw']:.4f}",
-            *(f"{gain:+.4f}" for gain in gains),
-            f"{gap:+.2%}",
-            "yes" if min(gains) <= FLAT and cell["screened"] else "no",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def study(cell: dict[str, Any]) -> dict[str, Any]:
+    """The serial run of a cell."""
+    return {
+        "fork_point": "builtin",
+        "corpus": {"document_tokens": 256, "train_bytes": cell["train_bytes"]},
+        "sequence_length": 128,
+        "horizon": EVERY * COUNT,
+        "checkpoint_every": EVERY,
+        "max_epochs": 100,
+        "baseline": {"peak_lr": cell["lr"], "global_batch": cell["batch"]},
+        "branches": {"EXP1": {}},
+        "evaluate": {"items": 100, "validation_tokens": 84_000},
+    }
 
 
-def measure(cell: dict, folder: Path) -> dict:
-    """Train baseline and EXP3 of one cell; the merged serial curve and J."""
+def measure(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Train the serial run of one cell; its raw and merged curves, and what the fork point knows."""
     import torch
+    from scipy.stats import spearmanr
 
     from trajsoup.core.choosing import choose, with_scores
-    from trajsoup.core.screening import screen
     from trajsoup.core.soup import Row, soup_row
-    from trajsoup.lm.probe import probe_of
     from trajsoup.merge.branches import scan_branches
     from trajsoup.store.checkpoint import open_checkpoint
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_training_study
-    from trajsoup.study.score.rows import ScoreSettings
-    from trajsoup.study.score.scorer import Scorer
+    from trajsoup.study.score.scorer import make_scorer
     from trajsoup.study.train.branches import train_study
     from trajsoup.study.train.data import load_data
 
@@ -117,73 +86,97 @@ def measure(cell: dict, folder: Path) -> dict:
     (folder / "study.yaml").write_text(json.dumps(study(cell)))  # JSON is YAML
     loaded = load_training_study(folder / "study.yaml")
     corpus = load_data(loaded, cache=cache_folder())
-    trained = train_study(loaded, corpus=corpus)
-    validation = probe_of(corpus.validation, max_tokens=60_000)
-    probe = probe_of(corpus.train, max_tokens=60_000)
-    branches = scan_branches([folder / "branches" / name for name in loaded.recipes])
-    pools = branches.pools()
-    checkpoints = {c.key: open_checkpoint(c.key) for pool in pools for c in pool.candidates}
-
-    def score(rows, tokens, name):
-        there = dataclasses.replace(corpus, validation=tokens)
-        place = folder / "scores" / name
-        return Scorer(checkpoints=checkpoints, corpus=there, folder=place, settings=ScoreSettings()).validate(rows)
-
-    singles = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
-    pools = with_scores(pools, score(singles, validation, "validation"))
-    last = [Row(name=p.candidates[-1].key, weights={p.candidates[-1].key: 1.0}) for p in pools]
-    on_probe = score(last, probe, "probe")
-    probed = [
-        dataclasses.replace(
-            p, candidates=(dataclasses.replace(p.candidates[-1], train_loss=on_probe[r.name].losses.loss()),)
-        )
-        for p, r in zip(pools, last, strict=True)
-    ]
-    verdicts = screen(probed, baseline="EXP1")
-    serial = pools[0]
-    merged = {}
+    assert corpus is not None
+    trained = train_study(loaded, corpus=corpus, jobs=1)
+    (serial,) = scan_branches([folder / "branches" / "EXP1"]).pools()
+    checkpoints = {c.key: open_checkpoint(c.key) for c in serial.candidates} | {
+        "fork": open_checkpoint(trained.fork_point)
+    }
+    scorer = make_scorer(corpus, checkpoints, folder=folder / "scores", evaluation=loaded.evaluation, base=folder)
+    scores = scorer.validate([Row(name=key, weights={key: 1.0}) for key in checkpoints])
+    fork = scores.pop("fork")
+    assert fork.losses is not None
+    (serial,) = with_scores((serial,), scores)
+    merged: dict[int, dict[str, Any]] = {}
     for horizon in (count * EVERY for count in HORIZONS):
         have = sum(c.tokens <= horizon for c in serial.candidates)
-        rows = [soup_row([serial], k=k, horizon=horizon, name=f"{k}@{horizon}") for k in KS if k <= have]
-        scores = score(rows, validation, "validation")
-        best = choose(scores)
+        rows = [soup_row([serial], k=k, horizon=horizon, name=str(k)) for k in KS if k <= have]
+        found = scorer.validate(rows)
+        best = choose(found)
         merged[horizon] = {
             "loss": best.score,
-            "k": int(best.name.split("@")[0]),
-            "raw": scores[f"1@{horizon}"].losses.loss(),
+            "k": int(best.name),
+            "raw": _loss(found["1"]),
+            "accuracy": found[best.name].overall_average,
         }
-    fork = open_checkpoint(trained.fork_point)
-    checkpoints["fork"] = fork
-    start = score([Row(name="fork", weights={"fork": 1.0})], validation, "validation")["fork"].losses.loss()
-    half, full = merged[COUNT // 2 * EVERY]["loss"], merged[COUNT * EVERY]["loss"]
+    curve = [(c.tokens, _loss(scores[c.key]), scores[c.key].overall_average) for c in serial.candidates]
     return {
-        "epochs": round(EVERY * COUNT / len(corpus.train.tokens), 2),
-        "fork_point": start,
+        "corpus_tokens": corpus.train.n_tokens,
+        "validation_documents": corpus.validation.n_documents,
+        "fork_point": {"loss": _loss(fork), "accuracy": fork.overall_average},
+        "skills": {t.name: [t.accuracy, t.chance] for t in fork.tasks},
+        "raw": curve,
         "merged": merged,
-        "gain_of_second_half": half - full,
-        "loss_gap": {v.branch: v.loss_gap for v in verdicts},
-        "flat": half - full <= FLAT,
-        "screened": all(v.admitted for v in verdicts),
+        "alignment": float(spearmanr([-loss for _, loss, _ in curve], [a for _, _, a in curve]).statistic),
+        "after": {t.name: t.accuracy for t in scores[serial.candidates[-1].key].tasks},
     }
 
 
-def study(cell: dict) -> dict:
-    model = {"small": SMALL, "tiny": TINY}[cell["model"]]
-    lr = cell["lr"]
-    return {
-        "pretrain": {
-            "model": {"family": "deepseek_v3", **model},
-            "tokens": cell["pretrain"],
-            "recipe": {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}},
-        },
-        "corpus": {"vocab_size": VOCAB, "limit_bytes": cell["bytes"]},
-        "sequence_length": 128,
-        "horizon": EVERY * COUNT,
-        "checkpoint_every": EVERY,
-        "max_epochs": 50,
-        "baseline": {"peak_lr": lr, "global_batch": 32},
-        "branches": {"EXP1": {}, "EXP3": {"peak_lr": lr / 2**0.5, "global_batch": 16}},
-    }
+def _loss(scores: Any) -> float:
+    return scores.losses.loss()
+
+
+def budget(cell: dict[str, Any]) -> int | None:
+    """The smallest budget T at which the second half, and the last two thirds, of the serial run buy nothing."""
+    merged = {int(t): found["loss"] for t, found in cell["merged"].items()}
+    for tokens in sorted(merged):
+        parts = [merged[tokens // n] for n in (2, 3) if tokens // n in merged and tokens % n == 0]
+        if len(parts) == 2 and max(parts) - merged[tokens] <= FLAT:
+            return tokens
+    return None
+
+
+def meets(cell: dict[str, Any]) -> bool:
+    """The conditions of the rule, for the serial run of a cell."""
+    tokens = budget(cell)
+    if tokens is None:
+        return False
+    end = next(found for t, found in cell["merged"].items() if int(t) == tokens)
+    fork = cell["fork_point"]
+    knows = all(accuracy >= (chance or 0) + MARGIN for accuracy, chance in cell["skills"].values())
+    return knows and end["loss"] < fork["loss"] and end["accuracy"] > fork["accuracy"] and cell["alignment"] > 0
+
+
+def table(path: Path) -> str:
+    """The measured map as Markdown."""
+    cells = [json.loads(text) for text in path.read_text().splitlines()]
+    shown = [EVERY * count for count in HORIZONS]
+    heads = [
+        *("prose, bytes", "tokens", "learning rate", "fork point"),
+        *(f"merged at {t / 1e6:.2f}M" for t in shown),
+        *("best raw", "accuracy: fork point", "merged", "alignment", "T", "meets all"),
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    good = [cell for cell in cells if meets(cell)]
+    chosen = min(good, key=lambda c: c["merged"][str(budget(c))]["loss"]) if good else None
+    for cell in cells:
+        tokens = budget(cell)
+        last = cell["merged"][str(tokens or shown[-1])]
+        row = [
+            f"{cell['train_bytes']:,}",
+            f"{cell['corpus_tokens']:,}",
+            f"{cell['lr']:g}",
+            f"{cell['fork_point']['loss']:.4f}",
+            *(f"{cell['merged'][str(t)]['loss']:.4f} (K={cell['merged'][str(t)]['k']})" for t in shown),
+            f"{min(loss for _, loss, _ in cell['raw']):.4f}",
+            f"{cell['fork_point']['accuracy']:.1%}",
+            f"{last['accuracy']:.1%}",
+            f"{cell['alignment']:+.2f}",
+            "none" if tokens is None else f"{tokens / 1e6:.2f}M",
+            ("**chosen**" if cell is chosen else "yes") if cell in good else "no",
+        ]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

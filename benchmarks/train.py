@@ -214,7 +214,7 @@ def make_job(folder: Path, *, optimizer: str, steps: int, checkpoints: int = 1, 
     from trajsoup.lm.job import BranchJob, Sharding, fork_point_digest, token_file
     from trajsoup.lm.models import embedded_config, new_model
 
-    corpus = load_corpus(CorpusSpec(limit_bytes=4_000_000), cache=CACHE)
+    corpus = load_corpus(CorpusSpec(pretrain_bytes=2_000_000), cache=CACHE)
     fork_point = CACHE / f"bench-fork-{corpus.vocab_size}-{width}"
     if not fork_point.is_dir():
         changes = {"hidden_size": width, "intermediate_size": 3 * width, "moe_intermediate_size": width // 2}
@@ -240,7 +240,7 @@ def write_study(folder: Path, *, tokens: int) -> Path:
     every = max(tokens // LENGTH // BATCH // 4, 1) * LENGTH * BATCH
     path = folder / "study.yaml"
     path.write_text(
-        f"pretrain: {{tokens: 32768}}\ncorpus: {{limit_bytes: 4000000}}\nsequence_length: {LENGTH}\nhorizon: {4 * every}\n"
+        f"pretrain: {{tokens: 32768}}\ncorpus: {{pretrain_bytes: 2000000}}\nsequence_length: {LENGTH}\nhorizon: {4 * every}\n"
         f"checkpoint_every: {every}\nbaseline: {{peak_lr: 1e-3, global_batch: {BATCH}, momentum: 0.9}}\n"
         "branches: {EXP1: {}, EXP2: {seed: 1001}}\n"
     )

@@ -1,5 +1,6 @@
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from trajsoup.lm import corpus as corpus_module
 from trajsoup.lm.corpus import CorpusSpec, load_corpus, require_same_tokenizer, require_vocabulary
 from trajsoup.lm.tokenizer import load_tokenizer
 
-SMALL = CorpusSpec(limit_bytes=400_000, vocab_size=400)
+SMALL = CorpusSpec(pretrain_bytes=200_000, train_bytes=100_000, document_tokens=64, vocab_size=400)
+TRAINED_ON = (Split.PRETRAIN, Split.TRAIN)
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +49,59 @@ def test_the_builtin_sets_share_no_document(small):
             assert a is b or not found[a] & found[b]
 
 
-def test_every_set_of_the_builtin_corpus_has_library_text_and_all_five_kinds_of_task(small):
-    for split in Split:
+def test_code_is_pretrained_on_prose_is_mid_trained_on_and_both_have_all_five_kinds_of_task(small):
+    def names(split):
         tokens = small.split(split)
-        names = {tokens.source_names[i] for i in set(tokens.source.tolist())}
-        assert {
-            "library",
-            *(f"tasks:{c}" for c in ("general", "language", "professional", "mathematics", "coding")),
-        } <= names
+        return {tokens.source_names[i] for i in set(tokens.source.tolist())}
+
+    tasks = {f"tasks:{c}" for c in ("general", "language", "professional", "mathematics", "coding")}
+    assert names(Split.PRETRAIN) == {"code", *tasks}
+    assert names(Split.TRAIN) == {"prose", *tasks}
+    assert names(Split.VALIDATION) == names(Split.TEST) == {"prose"}
+    assert not any('"""' in text for text in texts(small, Split.PRETRAIN)[:20])
 
 
 def test_task_documents_have_about_their_share_of_the_bytes(small):
-    for split in Split:
+    for split in TRAINED_ON:
         tokens = small.split(split)
         is_task = np.array([tokens.source_names[i].startswith("tasks:") for i in tokens.source])
         share = tokens.document_bytes[is_task].sum() / tokens.document_bytes.sum()
         assert share == pytest.approx(SMALL.task_share, abs=0.08)
+
+
+def test_a_file_is_one_document_of_one_set_and_there_are_hundreds_to_score_on(small):
+    for split, least in ((Split.VALIDATION, 200), (Split.TEST, 400)):
+        lengths = np.diff(small.split(split).starts)
+        assert lengths.max() <= SMALL.document_tokens
+        assert lengths.sum() ** 2 / (lengths**2).sum() >= least  # Kish
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "npy"])
+def test_of_a_held_out_document_no_more_than_its_beginning_is_scored(tmp_path, kind):
+    text = "é word " * 60
+    if kind == "jsonl":
+        held = write_jsonl(tmp_path / "held.jsonl", [text, "short one"])
+        sets = {"validation": (held,), "test": (write_jsonl(tmp_path / "test.jsonl", some_texts(3)),)}
+        spec = CorpusSpec(train=(write_jsonl(tmp_path / "t.jsonl", some_texts(30)),), vocab_size=280, **sets)
+    else:
+        whole = load_corpus(
+            CorpusSpec(train=(write_jsonl(tmp_path / "t.jsonl", some_texts(30)),), vocab_size=280), cache=tmp_path
+        )
+        for name, lengths in (("train", (9, 90)), ("held", (90, 9))):
+            np.save(tmp_path / f"{name}.npy", np.concatenate([[*np.arange(5, 4 + n), 0] for n in lengths]))
+        sets = dict.fromkeys(("validation", "test"), (tmp_path / "held.npy",))
+        spec = CorpusSpec(train=(tmp_path / "train.npy",), tokenizer=whole.tokenizer, **sets)
+    cut, full = (load_corpus(replace(spec, document_tokens=n), cache=tmp_path / "c") for n in (20, 2000))
+    first = full.validation.tokens[:19]
+    assert np.diff(full.validation.starts)[0] > 60
+    assert np.diff(cut.validation.starts)[0] == 20
+    assert cut.validation.tokens[:19].tolist() == first.tolist()
+    assert cut.validation.tokens[19] == 0
+    assert np.diff(cut.validation.starts)[1] == np.diff(full.validation.starts)[1]
+    assert cut.train.digest == full.train.digest
+    if kind == "jsonl":
+        decoded = load_tokenizer(cut.tokenizer).decode(first.tolist())
+        assert cut.validation.document_bytes[0] == len(decoded.encode())
 
 
 def test_the_digest_is_of_tokens_and_starts(small):
@@ -84,13 +123,13 @@ def test_a_corpus_is_built_once_and_the_same_everywhere(small, cache, tmp_path, 
 
 
 def test_another_seed_gives_other_tasks_and_the_same_library(small, cache):
-    other = load_corpus(CorpusSpec(limit_bytes=400_000, vocab_size=400, seed=1), cache=cache)
-    assert other.test.digest != small.test.digest
-    libraries = [
-        {t for t, s in zip(texts(c, Split.TEST), c.test.source, strict=True) if c.test.source_names[s] == "library"}
+    other = load_corpus(replace(SMALL, seed=1), cache=cache)
+    assert other.train.digest != small.train.digest
+    prose = [
+        {t for t, s in zip(texts(c, Split.TRAIN), c.train.source, strict=True) if c.train.source_names[s] == "prose"}
         for c in (small, other)
     ]
-    assert libraries[0] == libraries[1]
+    assert prose[0] == prose[1]
 
 
 def test_two_processes_may_build_the_same_corpus_at_once(tmp_path):
@@ -276,6 +315,6 @@ def test_settings_that_make_no_sense_are_refused(tmp_path):
     with pytest.raises(CorpusError, match="sum to"):
         load_corpus(CorpusSpec(shares={Split.TRAIN: 0.5}), cache=tmp_path)
     with pytest.raises(CorpusError, match="vocab_size is 100"):
-        load_corpus(CorpusSpec(vocab_size=100, limit_bytes=100_000), cache=tmp_path)
+        load_corpus(CorpusSpec(vocab_size=100, pretrain_bytes=100_000, train_bytes=10_000), cache=tmp_path)
     with pytest.raises(CorpusError, match=r"no tokenizer\.json"):
         load_corpus(CorpusSpec(tokenizer=tmp_path), cache=tmp_path)

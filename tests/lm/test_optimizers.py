@@ -5,7 +5,7 @@ from torch import nn
 from tests.lm.stand_in import END, TINY, VOCAB
 from trajsoup.core.recipe import Optimizer, Recipe
 from trajsoup.lm.models import Embedded, embedded_config, new_model
-from trajsoup.lm.optimizers import ExpertMuon, grouped, make_optimizers, orthogonalized, set_learning_rate
+from trajsoup.lm.optimizers import Muon, grouped, make_optimizers, orthogonalized, set_learning_rate
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_muon_gets_hidden_matrices_and_experts_and_adamw_the_rest(model):
     assert "model.layers.1.mlp.shared_experts.gate_proj.weight" in groups.matrices
     assert "model.layers.0.mlp.gate_proj.weight" in groups.matrices
     kinds = [type(o) for o in make_optimizers(model, recipe=Recipe())]
-    assert kinds == [torch.optim.Muon, ExpertMuon, torch.optim.AdamW]
+    assert kinds == [Muon, torch.optim.AdamW]
 
 
 def test_the_convolutions_and_decays_of_linear_attention_are_left_to_adamw():
@@ -52,7 +52,7 @@ def test_fused_experts_move_as_torchs_muon_moves_the_unfused_matrices(matrices, 
     settings = {"lr": 0.01, "momentum": momentum, "weight_decay": 0.1}
     fused = nn.Parameter(torch.randn(3, 16 * matrices, 24, generator=generator))
     unfused = [nn.Parameter(m.clone()) for expert in fused.detach() for m in expert.chunk(matrices)]
-    ours = ExpertMuon([{"params": [fused], "matrices": matrices}], **settings)
+    ours = Muon([{"params": [fused], "matrices": matrices}], **settings)
     theirs = torch.optim.Muon(unfused, adjust_lr_fn="match_rms_adamw", **settings)
     for _ in range(3):
         gradient = torch.randn(fused.shape, generator=generator)
@@ -64,6 +64,19 @@ def test_fused_experts_move_as_torchs_muon_moves_the_unfused_matrices(matrices, 
     whole = torch.cat([p.detach() for p in unfused]).reshape(fused.shape)
     torch.testing.assert_close(fused.detach(), whole, rtol=1e-2, atol=2e-4)  # bf16 products differ in rounding
     assert (fused.detach() - whole).abs().mean() < 2e-5
+
+
+def test_a_plain_matrix_moves_as_torchs_muon_moves_it():
+    generator = torch.Generator().manual_seed(0)
+    mine, theirs = (nn.Parameter(torch.ones(24, 16)) for _ in range(2))
+    settings = {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}
+    optimizers = Muon([mine], **settings), torch.optim.Muon([theirs], adjust_lr_fn="match_rms_adamw", **settings)
+    for _ in range(3):
+        mine.grad = torch.randn(24, 16, generator=generator)
+        theirs.grad = mine.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-2, atol=2e-4)
 
 
 def test_orthogonalized_matrices_have_singular_values_near_one():

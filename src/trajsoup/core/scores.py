@@ -89,6 +89,8 @@ class TaskResult:
     category: str
     correct: NDArray[np.float64]  # by item, 0 to 1
     chance: float | None = None  # None: not known
+    answer_loss: NDArray[np.float64] | None = None  # by item: nats of the right answer
+    document: NDArray[np.int64] | None = None  # by item: what it was made of; None: every item stands for itself
 
     @property
     def accuracy(self) -> float:

@@ -1,82 +1,139 @@
-"""The corpus every Python machine has: sources of the standard library, pydoc topics, and generated task documents.
+"""The corpus of every machine that can train: code to pretrain on, and text of another domain to mid-train on.
 
-Documents are whole files, cut to a length at which no single one outweighs the rest of a split. Tests, character
-tables and files that describe this build of Python are left out: not every installation has them.
+    pretrain                      sources of the standard library without their docstrings, and generated tasks
+    train | validation | test     docstrings of the libraries that training needs, one document a file; tasks to train on
+
+A file is one document, placed by its name alone: no file is in two sets, and cutting one into pieces would add nothing
+to what is known about it. Which libraries are read is fixed; their versions are what is installed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import importlib.metadata
+import importlib.util
+import inspect
+import platform
+import re
 import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trajsoup.core.splits import Split, document_hash, split_of
+from trajsoup.errors import CorpusError
 from trajsoup.lm.documents import Document
 from trajsoup.lm.tasks.training import task_documents
+from trajsoup.store.fields import At, parse_name
 
-VERSION = 1  # raise it when the same Python would give other documents
+FORK_POINT = (
+    Path(__file__).parent / "fork_point"
+)  # a model pretrained on this corpus, and its tokenizer: `make fork-point`
+VERSION = 2  # raise it when the same files would give other documents
+PROSE_SHARES = {Split.TRAIN: 0.3, Split.VALIDATION: 0.2, Split.TEST: 0.5}  # of the files with docstrings
 
-LEAST_BYTES = 400
-MOST_BYTES = 64 << 10
+LEAST_CHARACTERS = 400
+MOST_CHARACTERS = {Split.PRETRAIN: 32 << 10, Split.TRAIN: 4 << 10, Split.VALIDATION: 2 << 10, Split.TEST: 2 << 10}
+LIBRARIES = ("torch", "transformers", "accelerate", "huggingface_hub")  # training needs them, so they are there
 LEFT_OUT_FOLDERS = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
 )
 LEFT_OUT_PREFIXES = ("_sysconfigdata", "__phello__", "this")  # per-build values, and one text in rot13
+REPETITIVE = "transformers/models"  # a hundred models with the same arguments
+DOCSTRING = re.compile(r'(\A(?:\s*#[^\n]*\n|\s*\n)*|:[ \t]*(?:#[^\n]*)?\n)[ \t]*[rRuU]?"""(.*?)"""', re.DOTALL)
+
+
+def parse_model_folder(value: object, *, where: At) -> Path:
+    """Read a folder relative to the file, or `builtin`: the one that comes with the package."""
+    return FORK_POINT if value == "builtin" else where.folder / parse_name(value, where=where)
 
 
 def documents(
-    *, shares: Mapping[Split, float], task_share: float, limit_bytes: int | None, seed: int
+    *, task_share: float, pretrain_bytes: int | None, train_bytes: int | None, seed: int
 ) -> Iterator[tuple[Split, Document]]:
-    """Yield every document with its set. With `limit_bytes`, the library documents of lowest hash are kept."""
-    texts = {document_hash(document.text): document for document in library_documents()}
-    used = dict.fromkeys(Split, 0)
-    for digest in sorted(texts, key=lambda digest: digest[::-1]):  # the split reads the hash's head, the order its tail
-        size = len(texts[digest].text)
-        if limit_bytes is not None and sum(used.values()) + size > limit_bytes:
-            continue
-        split = split_of(digest, shares=shares)
-        used[split] += size
-        yield split, texts[digest]
+    """Yield every document with its set; of code and of prose to train on no more than the bytes that are given."""
+    limits = {Split.PRETRAIN: pretrain_bytes, Split.TRAIN: train_bytes}
     for split in Split:
-        characters = round(used[split] * task_share / (1 - task_share))
-        for document in task_documents(split, characters=characters, seed=seed):
+        used = 0
+        for document in code_documents() if split is Split.PRETRAIN else prose_documents(split):
+            if used >= (limits.get(split) or float("inf")):
+                break
+            used += len(document.text)
             yield split, document
+        if split in limits:
+            for document in task_documents(split, characters=round(used * task_share / (1 - task_share)), seed=seed):
+                yield split, document
 
 
-def topics_digest() -> str:
-    """sha256 of the pydoc topics."""
-    from pydoc_data.topics import topics
+def code_documents() -> Iterator[Document]:
+    """Yield the standard library's sources without their docstrings."""
+    for path in _in_any_order(library_files()).values():
+        text = DOCSTRING.sub(r"\1", _read(path))
+        if len(text) >= LEAST_CHARACTERS:
+            yield Document(text=_cut(text, MOST_CHARACTERS[Split.PRETRAIN]), source="code")
 
-    return hashlib.sha256(json.dumps(topics, sort_keys=True).encode()).hexdigest()
+
+def prose_documents(split: Split) -> Iterator[Document]:
+    """Yield the docstrings of each file of one set. What stood in an earlier file of the set is not said again."""
+    seen: set[str] = set()
+    for digest, path in _in_any_order(prose_files()).items():
+        if split_of(digest, shares=PROSE_SHARES) is not split:
+            continue
+        found = {
+            document_hash(text): text for _, raw in DOCSTRING.findall(_read(path)) if (text := inspect.cleandoc(raw))
+        }
+        text = "\n\n".join(text for key, text in found.items() if key not in seen)
+        seen |= found.keys()
+        if len(text) >= LEAST_CHARACTERS:
+            yield Document(text=_cut(text + "\n", MOST_CHARACTERS[split]), source="prose")
 
 
-def library_files() -> tuple[Path, ...]:
-    """The standard library's Python sources, in order of name."""
+def library_files() -> dict[str, Path]:
+    """The standard library's Python sources by name."""
     root = Path(sysconfig.get_paths()["stdlib"])
-    return tuple(sorted(path for path in root.rglob("*.py") if _wanted(path.relative_to(root))))
+    return _sources(root, root)
 
 
-def library_documents() -> Iterator[Document]:
-    """Yield one document per source file, then one per pydoc topic."""
-    for path in library_files():
-        text = _cut(path.read_text(encoding="utf-8", errors="replace"))
-        if len(text) >= LEAST_BYTES:
-            yield Document(text=text, source="library")
-    from pydoc_data.topics import topics
-
-    for name in sorted(topics):
-        text = _cut(topics[name])
-        if len(text) >= LEAST_BYTES:
-            yield Document(text=text, source="topics")
+def prose_files() -> dict[str, Path]:
+    """The sources whose docstrings are the corpus, by name."""
+    found: dict[str, Path] = {}
+    for name in LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise CorpusError(f"the builtin corpus needs {name}: pip install 'trajectory-soup[train]'")
+        folder = Path(spec.origin).parent
+        found |= _sources(folder, folder.parent)
+    return {name: path for name, path in found.items() if not name.startswith(REPETITIVE)}
 
 
-def _wanted(path: Path) -> bool:
-    return not LEFT_OUT_FOLDERS & set(path.parts) and not path.name.startswith(LEFT_OUT_PREFIXES)
+def builtin_digest() -> str:
+    """sha256 of what says which text the corpus holds: versions, and every file's name and size."""
+    digest = hashlib.sha256(f"{VERSION} {platform.python_version()}".encode())
+    for name in LIBRARIES:
+        digest.update(importlib.metadata.version(name).encode())
+    for name, path in (library_files() | prose_files()).items():
+        digest.update(f"{name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
 
 
-def _cut(text: str) -> str:
+def _sources(folder: Path, root: Path) -> dict[str, Path]:
+    names = {path.relative_to(root): path for path in sorted(folder.rglob("*.py"))}
+    return {
+        name.as_posix(): path
+        for name, path in names.items()
+        if not LEFT_OUT_FOLDERS & set(name.parts) and not name.name.startswith(LEFT_OUT_PREFIXES)
+    }
+
+
+def _in_any_order(files: Mapping[str, Path]) -> dict[str, Path]:
+    """Files by the hash of their name. The split reads its head, the order its tail: they know nothing of each other."""
+    hashed = {document_hash(name): path for name, path in files.items()}
+    return {digest: hashed[digest] for digest in sorted(hashed, key=lambda digest: digest[::-1])}
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+
+
+def _cut(text: str, most: int) -> str:
     """The beginning of a text, ending with a whole line."""
-    text = text.replace("\r\n", "\n")
-    return text if len(text) <= MOST_BYTES else text[: text.rfind("\n", 0, MOST_BYTES) + 1]
+    return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]

@@ -14,7 +14,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.quantity import Tokens
-from trajsoup.core.splits import Split, document_hash, require_shares, split_of
+from trajsoup.core.splits import Split, document_hash, split_of
 from trajsoup.errors import CorpusError, OutputError
 from trajsoup.lm import builtin
 from trajsoup.lm.documents import TOKEN_SUFFIXES, Document, files_of, read_documents
@@ -33,9 +33,9 @@ from trajsoup.store.digest import sha256_file
 from trajsoup.store.fields import Name
 from trajsoup.store.publish import publishing
 
-FORMAT = 1  # raise it when the same input would give other tokens
-BUILTIN_SHARES = {Split.PRETRAIN: 0.35, Split.TRAIN: 0.45, Split.VALIDATION: 0.1, Split.TEST: 0.1}
+FORMAT = 2  # raise it when the same input would give other tokens
 Files = tuple[Path, ...]
+HELD_OUT = (Split.VALIDATION, Split.TEST)
 HELD_OUT_SHARE = 0.05  # of a user's training documents, for a validation or test set that was not named
 TOKENIZER_CHARACTERS = 32 << 20  # more text changes a small vocabulary no further
 
@@ -88,15 +88,22 @@ class CorpusSpec:
     validation: Annotated[Files, "Documents that rank checkpoints. Left out: a share of train, by document."] = ()
     test: Annotated[Files, "Documents that are reported on, never used to choose. Left out: a share of train."] = ()
     pretrain: Annotated[Files, "Documents for `pretrain`."] = ()
-    tokenizer: Annotated[Path | None, "Its folder. Left out: the fork point's, or a BPE trained on the documents."] = (
-        None
-    )
+    tokenizer: Annotated[
+        Path | None,
+        builtin.parse_model_folder,
+        "Its folder, or `builtin`. Left out: the fork point's, or a BPE trained on the documents.",
+    ] = None
     vocab_size: Annotated[Tokens, "Of a tokenizer that is trained here."] = 1024
     text_field: Annotated[Name, "Of JSONL and Parquet."] = "text"
     source_field: Annotated[Name, "Of JSONL and Parquet: where a document comes from, for losses by source."] = "source"
-    shares: Mapping[Split, float] = field(default_factory=lambda: dict(BUILTIN_SHARES))  # builtin: of each set
-    task_share: Annotated[float, "Builtin corpus: share of generated task documents."] = 0.3
-    limit_bytes: Annotated[Tokens | None, "Builtin corpus: bytes of library text, all sets together."] = None
+    document_tokens: Annotated[
+        Tokens,
+        "Of a validation or test document no more than so many tokens are scored, its beginning, so that none outweighs "
+        "the others.",
+    ] = 2048
+    task_share: Annotated[float, "Builtin corpus: share of generated task documents in what is trained on."] = 0.3
+    train_bytes: Annotated[Tokens | None, "Builtin corpus: bytes of prose to train on."] = None
+    pretrain_bytes: Annotated[Tokens | None, "Builtin corpus: bytes of code to pretrain on."] = None
     seed: Annotated[int, "Builtin corpus: seed of the generated tasks."] = 0
 
     @staticmethod
@@ -171,7 +178,6 @@ def _require_sensible(spec: CorpusSpec) -> None:
             raise CorpusError(
                 "the corpus names a set but no training documents: add train, or leave all out for builtin"
             )
-        require_shares(spec.shares)
         if not 0 <= spec.task_share < 1:
             raise CorpusError(f"task_share is {spec.task_share:g}: use a number from 0 up to, not including, 1")
     tokens = [p for split in Split for p in getattr(spec, split.value) if p.suffix in TOKEN_SUFFIXES]
@@ -183,7 +189,7 @@ def _require_sensible(spec: CorpusSpec) -> None:
 
 def _identity(spec: CorpusSpec) -> dict[str, Any]:
     """Everything that shapes the tokens, by content."""
-    identity: dict[str, Any] = {"format": FORMAT}
+    identity: dict[str, Any] = {"format": FORMAT, "document_tokens": spec.document_tokens}
     if importlib.util.find_spec("tokenizers") is None:
         raise CorpusError("tokenising needs the tokenizers library: pip install 'trajectory-soup[train]'")
     if spec.tokenizer is None:
@@ -192,14 +198,9 @@ def _identity(spec: CorpusSpec) -> dict[str, Any]:
         load_tokenizer(spec.tokenizer)
         identity["tokenizer"] = sha256_file(spec.tokenizer / "tokenizer.json")
     if spec.is_builtin:
-        files = hashlib.sha256()
-        for path in builtin.library_files():
-            files.update(path.name.encode() + path.read_bytes())
         return identity | {
-            "builtin": [builtin.VERSION, files.hexdigest(), builtin.topics_digest()],
-            "shares": {split.value: spec.shares.get(split, 0.0) for split in Split},
+            "builtin": [builtin.builtin_digest(), spec.pretrain_bytes, spec.train_bytes],
             "tasks": [spec.task_share, spec.seed, tasks_digest()],
-            "limit_bytes": spec.limit_bytes,
         }
     sets = {s.value: [[p.suffix, sha256_file(p)] for p in files_of(getattr(spec, s.value))] for s in Split}
     return identity | {"sets": sets, "fields": [spec.text_field, spec.source_field], "held_out": HELD_OUT_SHARE}
@@ -212,7 +213,12 @@ def _build(spec: CorpusSpec, folder: Path) -> None:
         train_tokenizer(texts, folder / "tokenizer", vocab_size=spec.vocab_size)
     tokenizer_folder = spec.tokenizer or folder / "tokenizer"
     tokenizer = load_tokenizer(tokenizer_folder)
-    writer = TokenWriter(folder, tokenizer=tokenizer, end_id=end_of_text_id(tokenizer, tokenizer_folder))
+    writer = TokenWriter(
+        folder,
+        tokenizer=tokenizer,
+        end_id=end_of_text_id(tokenizer, tokenizer_folder),
+        most_tokens=dict.fromkeys(HELD_OUT, spec.document_tokens),
+    )
     for split, document in documents or _documents(spec):
         writer.add(split, document)
     for split in Split:
@@ -235,10 +241,13 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
     """Every text document with its set. A document of a later set that an earlier one holds too is left out."""
     if spec.is_builtin:
         yield from builtin.documents(
-            shares=spec.shares, task_share=spec.task_share, limit_bytes=spec.limit_bytes, seed=spec.seed
+            task_share=spec.task_share,
+            pretrain_bytes=spec.pretrain_bytes,
+            train_bytes=spec.train_bytes,
+            seed=spec.seed,
         )
         return
-    wanted = {s: HELD_OUT_SHARE for s in (Split.VALIDATION, Split.TEST) if not getattr(spec, s.value)}
+    wanted = {s: HELD_OUT_SHARE for s in HELD_OUT if not getattr(spec, s.value)}
     held_out = {**wanted, Split.TRAIN: 1 - sum(wanted.values())}
     owner: dict[bytes, Split] = {}  # half a hash is enough to tell documents apart
     for split in (Split.TEST, Split.VALIDATION, Split.TRAIN, Split.PRETRAIN):

@@ -1,6 +1,6 @@
 """Muon for hidden matrices, AdamW for embeddings, norms, router, head and everything else (app:training-config).
 
-    parameters by role -> torch.optim.Muon (2-D) + ExpertMuon (fused 3-D experts) + torch.optim.AdamW
+    parameters by role -> Muon (2-D, and fused 3-D experts) + torch.optim.AdamW
 
 Muon's update is scaled by 0.2 sqrt(max(rows, columns)) ("match_rms_adamw"), so that one peak learning rate and one weight
 decay fit both optimizers, as the paper's single learning rate implies.
@@ -29,8 +29,8 @@ FUSED_PAIR = "gate_up_proj"  # an expert's two matrices in one tensor
 class Role(StrEnum):
     """Which optimizer a parameter belongs to."""
 
-    MATRIX = "matrix"  # torch.optim.Muon
-    EXPERTS = "experts"  # ExpertMuon
+    MATRIX = "matrix"  # Muon
+    EXPERTS = "experts"  # Muon, a matrix for each expert
     OTHER = "other"  # AdamW
 
 
@@ -68,25 +68,23 @@ def make_optimizers(model: nn.Module, *, recipe: Recipe) -> list[torch.optim.Opt
     if recipe.optimizer is Optimizer.ADAMW:
         hidden = [*groups.matrices.values(), *groups.experts.values()]
         return [torch.optim.AdamW(_with_decay(hidden, groups.others, recipe.weight_decay), **adamw)]
-    muon: dict[str, Any] = {"lr": recipe.peak_lr, "momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
+    pairs = [p for name, p in groups.experts.items() if name.endswith(FUSED_PAIR)]
+    singles = [p for name, p in groups.experts.items() if not name.endswith(FUSED_PAIR)]
+    split = [{"params": [*groups.matrices.values(), *singles], "matrices": 1}, {"params": pairs, "matrices": 2}]
     optimizers: list[torch.optim.Optimizer] = []
-    if groups.matrices:
-        optimizers.append(torch.optim.Muon(groups.matrices.values(), adjust_lr_fn="match_rms_adamw", **muon))
-    if groups.experts:
-        pairs = [p for name, p in groups.experts.items() if name.endswith(FUSED_PAIR)]
-        singles = [p for name, p in groups.experts.items() if not name.endswith(FUSED_PAIR)]
-        split = [{"params": pairs, "matrices": 2}, {"params": singles, "matrices": 1}]
-        optimizers.append(ExpertMuon([group for group in split if group["params"]], **muon))
+    if hidden := [group for group in split if group["params"]]:
+        optimizers.append(Muon(hidden, lr=recipe.peak_lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay))
     if groups.others:
         optimizers.append(torch.optim.AdamW(_with_decay([], groups.others, recipe.weight_decay), **adamw))
     return optimizers
 
 
-class ExpertMuon(torch.optim.Optimizer):
-    """torch.optim.Muon for experts fused into one (experts, rows, columns) tensor.
+class Muon(torch.optim.Optimizer):
+    """torch.optim.Muon, also for experts fused into one (experts, rows, columns) tensor, and at a CPU's best precision.
 
     Every expert's matrix is orthogonalised by itself, all in one batched Newton-Schulz iteration. `matrices` says how many
-    matrices are stacked along the rows (gate and up: 2). The result equals torch.optim.Muon on the unfused matrices.
+    matrices are stacked along the rows (gate and up: 2). The result equals torch.optim.Muon on the unfused matrices, but
+    for its rounding to bf16 where that is slower than fp32.
     """
 
     def __init__(self, params: Any, *, lr: float, momentum: float, weight_decay: float, matrices: int = 1) -> None:
@@ -109,25 +107,29 @@ class ExpertMuon(torch.optim.Optimizer):
             state["momentum_buffer"] = torch.zeros_like(gradient)
         buffer = state["momentum_buffer"]
         buffer.lerp_(gradient, 1 - momentum)
-        experts, rows, columns = parameter.shape
+        *experts, rows, columns = parameter.shape
         rows //= group["matrices"]
-        ahead = gradient.lerp(buffer, momentum).reshape(experts * group["matrices"], rows, columns)
+        ahead = gradient.lerp(buffer, momentum)
+        if experts:
+            ahead = ahead.reshape(experts[0] * group["matrices"], rows, columns)
         update = orthogonalized(ahead).reshape(parameter.shape)
         parameter.mul_(1 - lr * group["weight_decay"])
         parameter.add_(update, alpha=-lr * 0.2 * math.sqrt(max(rows, columns)))
 
 
 def orthogonalized(batch: Tensor) -> Tensor:
-    """Newton-Schulz iteration of torch.optim.Muon, for a batch of matrices; bf16 as there."""
+    """Newton-Schulz iteration of torch.optim.Muon, for one matrix or a batch; bf16 as there, but fp32 on a CPU.
+
+    A CPU multiplies small bf16 matrices ten times slower than fp32 ones.
+    """
     a, b, c = NS_COEFFICIENTS
     tall = batch.shape[-2] > batch.shape[-1]
-    x = batch.bfloat16()
+    x = batch.float() if batch.device.type == "cpu" else batch.bfloat16()
     x = x.mT if tall else x
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=NS_EPS)
     for _ in range(NS_STEPS):
         gram = x @ x.mT
-        update = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, update, x, beta=a)
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
     return x.mT if tall else x
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,15 @@ COPY_TOKENS = 1 << 24  # of a token file at a time
 
 
 class TokenWriter:
-    """Encodes documents into `<split>.tokens` and `<split>.npz`, and describes them in corpus.json."""
+    """Encodes documents into `<split>.tokens` and `<split>.npz`, and describes them in corpus.json.
 
-    def __init__(self, folder: Path, *, tokenizer: Tokenizer, end_id: int) -> None:
+    A document of a set with `most_tokens` is cut there: its beginning is written, and the end-of-text after it.
+    """
+
+    def __init__(
+        self, folder: Path, *, tokenizer: Tokenizer, end_id: int, most_tokens: Mapping[Split, int] | None = None
+    ) -> None:
+        self.most_tokens = most_tokens or {}
         self.folder, self.tokenizer, self.end_id = folder, tokenizer, end_id
         self.vocab_size = tokenizer.get_vocab_size()
         self.dtype = np.dtype("<u2" if self.vocab_size <= 1 << 16 else "<u4")
@@ -69,8 +76,15 @@ class TokenWriter:
                 f"{path}: document {int(empty[0]):,} is empty (as are {len(empty) - 1:,} others), and nothing can be "
                 "predicted in it: remove them"
             )
-        for start in range(0, int(ends[-1]), COPY_TOKENS):
-            self._write(split, tokens[start : min(start + COPY_TOKENS, int(ends[-1]))])
+        most = self.most_tokens.get(split)
+        if most is not None and int(lengths.max()) > most:
+            for last, length in zip(ends, lengths, strict=True):
+                self._write(split, tokens[last - length : last - length + min(length, most) - 1])
+                self._write(split, tokens[last - 1 : last])
+            lengths = np.minimum(lengths, most)
+        else:
+            for start in range(0, int(ends[-1]), COPY_TOKENS):
+                self._write(split, tokens[start : min(start + COPY_TOKENS, int(ends[-1]))])
         self.lengths[split] += lengths.tolist()
         self.source[split] += [self._source("tokens")] * len(lengths)
 
@@ -106,13 +120,17 @@ class TokenWriter:
 
     def _encode(self) -> None:
         texts = [document.text for _, document in self.waiting]
-        for (split, document), encoded in zip(
-            self.waiting, self.tokenizer.encode_batch_fast(texts, add_special_tokens=False), strict=True
-        ):
-            ids = np.array([*encoded.ids, self.end_id], self.dtype)
+        encode = self.tokenizer.encode_batch if self.most_tokens else self.tokenizer.encode_batch_fast  # with offsets
+        for (split, document), encoded in zip(self.waiting, encode(texts, add_special_tokens=False), strict=True):
+            text, found = document.text, encoded.ids
+            most = self.most_tokens.get(split)
+            if most is not None and len(found) >= most:
+                found = found[: most - 1]
+                text = text[: encoded.offsets[most - 2][1]] if most > 1 else ""
+            ids = np.array([*found, self.end_id], self.dtype)
             self._write(split, ids)
             self.lengths[split].append(len(ids))
-            self.nbytes[split].append(len(document.text.encode("utf-8", "surrogatepass")))
+            self.nbytes[split].append(len(text.encode("utf-8", "surrogatepass")))
             self.source[split].append(self._source(document.source))
         self.waiting.clear()
 

@@ -58,6 +58,8 @@ class _Task:
     category: str
     chance: float | None
     items: str
+    answer_loss: str | None = None
+    document: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,14 @@ class ScoreStore(Generic[KIND]):
                     source_names=shared.source_names,
                 )
             tasks = tuple(
-                TaskResult(name=t.name, category=t.category, chance=t.chance, correct=_decode(t.items, "<f8"))
+                TaskResult(
+                    name=t.name,
+                    category=t.category,
+                    chance=t.chance,
+                    correct=_decode(t.items, "<f8"),
+                    answer_loss=None if t.answer_loss is None else _decode(t.answer_loss, "<f8"),
+                    document=None if t.document is None else _decode(t.document, "<i8"),
+                )
                 for t in record.tasks
             )
         except (TypeError, ValueError) as error:  # of base64 and numpy
@@ -144,6 +153,8 @@ class ScoreStore(Generic[KIND]):
                     "accuracy": _plain(task.accuracy),
                     "chance": task.chance,
                     "items": _encode(task.correct, "<f8"),
+                    "answer_loss": None if task.answer_loss is None else _encode(task.answer_loss, "<f4"),
+                    "document": None if task.document is None else _encode(task.document, "<i4"),
                 }
                 for task in scores.tasks
             ],

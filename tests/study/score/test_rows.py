@@ -180,7 +180,10 @@ def test_a_task_that_wants_the_network_is_refused_before_any_checkpoint_is_read(
 
 
 def test_a_model_with_another_tokenizer_is_refused(tmp_path, corpus, checkpoints):
-    other = load_corpus(CorpusSpec(limit_bytes=300_000, task_share=0.0, vocab_size=300), cache=tmp_path / "cache")
+    other = load_corpus(
+        CorpusSpec(pretrain_bytes=100_000, train_bytes=100_000, task_share=0.0, vocab_size=300),
+        cache=tmp_path / "cache",
+    )
     (checkpoints["c1"].folder / "tokenizer.json").write_bytes((other.tokenizer / "tokenizer.json").read_bytes())
     with pytest.raises(CorpusError, match="disagree: token"):
         Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(ROWS[:1])

@@ -48,13 +48,19 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One configuration of a suite."""
+class Configuration:
+    """One configuration of a suite, however its items come about."""
 
     name: str
     category: str
     metric: Metric
     chance: float  # the accuracy of an answerer who knows the format and nothing else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task(Configuration):
+    """A configuration whose items are drawn."""
+
     draw: Callable[[Random], Item]
 
 

@@ -1,16 +1,17 @@
 """Score a suite: likelihood of options, and exact match of the greedy answer, both from plain forward passes.
 
-    items -> prompts and continuations as tokens -> batches of like length -> per token: likelihood, is it the argmax?
+    items -> sequences of tokens, and the spans in them that are answers -> batches of like length
+          -> per token: likelihood, is it the argmax? -> per span -> per item
 
 Greedy generation yields the answer exactly when every token of the answer, and then the line end, is the most likely
-after those before it. So one pass over prompt and answer decides what generating would, and nothing is generated.
+after those before it. So one pass over prompt and answer decides what generating would, and nothing is generated. Items
+made of a document are spans of one sequence: a pass over the document answers all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from numpy.typing import NDArray
 from trajsoup.core.scores import TaskResult
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScoreError
+from trajsoup.lm.corpus import TokenSet
+from trajsoup.lm.tasks.documents import document_tasks
 from trajsoup.lm.tasks.items import Item, Metric, Task, items, items_digest, require_answerable
+from trajsoup.lm.tasks.prepared import PreparedSuite, PreparedTask
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer
 from trajsoup.lm.validate import logit_reader
 
@@ -28,40 +32,31 @@ BATCH_TOKENS = 8192
 LINE_END = "\n"  # ends every continuation, so that 8 is not taken for the beginning of 82
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedTask:
-    """A configuration with its items as tokens. One sequence per option, or one per item for exact match."""
-
-    task: Task
-    contexts: tuple[tuple[int, ...], ...]  # by sequence
-    continuations: tuple[tuple[int, ...], ...]
-    first: NDArray[np.int64]  # by item: its first sequence; last entry = number of sequences
-    right: NDArray[np.int64]  # by item: which of its sequences is the answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedSuite:
-    """What is scored again and again: the same items for every model."""
-
-    tasks: tuple[PreparedTask, ...]
-    split: Split
-    digest: str  # of items, metrics and tokens
-    largest_token: int
-    longest: int  # tokens of the longest sequence
-
-
 def prepare_suite(
-    suite: Sequence[Task], *, tokenizer: Path, split: Split, items_each: int = 100, seed: int = 0
+    suite: Sequence[Task],
+    *,
+    tokenizer: Path,
+    split: Split,
+    items_each: int = 100,
+    seed: int = 0,
+    documents: TokenSet | None = None,
 ) -> PreparedSuite:
-    """Draw the items of one split and tokenise them."""
+    """Draw the items of one split and tokenise them; those of `documents` are made of that split's own text."""
     if not suite:
         raise ScoreError("the suite has no task: name at least one")
     drawn = [(task, items(task, split=split, count=items_each, seed=seed)) for task in suite]
-    return prepare_items(drawn, tokenizer=tokenizer, split=split)
+    made = () if documents is None else document_tasks(documents, tokenizer=tokenizer, seed=seed)
+    return prepare_items(drawn, tokenizer=tokenizer, split=split, more=made)
 
 
-def prepare_items(drawn: Sequence[tuple[Task, Sequence[Item]]], *, tokenizer: Path, split: Split) -> PreparedSuite:
-    """Tokenise given items."""
+def prepare_items(
+    drawn: Sequence[tuple[Task, Sequence[Item]]],
+    *,
+    tokenizer: Path,
+    split: Split,
+    more: Sequence[PreparedTask] = (),
+) -> PreparedSuite:
+    """Tokenise given items; `more` are tokens already."""
     encoder = load_tokenizer(tokenizer)
     end = end_of_text_id(encoder, tokenizer)
     digest = hashlib.sha256()
@@ -77,16 +72,20 @@ def prepare_items(drawn: Sequence[tuple[Task, Sequence[Item]]], *, tokenizer: Pa
             [f"{option}{LINE_END}" for options in offered for option in options], add_special_tokens=False
         )
         contexts = [(end, *prompt.ids) for prompt, options in zip(prompts, offered, strict=True) for _ in options]
+        sequences = [(*context, *answer.ids) for context, answer in zip(contexts, answers, strict=True)]
         prepared.append(
             PreparedTask(
                 task=task,
-                contexts=tuple(contexts),
-                continuations=tuple(tuple(answer.ids) for answer in answers),
+                sequences=tuple(sequences),
+                spans=np.array([(i, len(c), len(s)) for i, (c, s) in enumerate(zip(contexts, sequences, strict=True))]),
                 first=np.cumsum([0, *map(len, offered)]),
                 right=np.array([o.index(item.answer) for item, o in zip(found, offered, strict=True)]),
             )
         )
-    sequences = [(*a, *b) for p in prepared for a, b in zip(p.contexts, p.continuations, strict=True)]
+    prepared += more
+    for made in more:
+        digest.update(f"{made.task.name} {made.task.metric.value} {made.spans.tobytes().hex()}\n".encode())
+    sequences = [sequence for task in prepared for sequence in task.sequences]
     digest.update(str(sequences).encode())
     return PreparedSuite(
         tasks=tuple(prepared),
@@ -110,23 +109,28 @@ def score_suite(model: Any, suite: PreparedSuite, *, batch_tokens: int = BATCH_T
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if longest is not None and suite.longest > longest + 1:
         raise ScoreError(f"an item has {suite.longest} tokens, but the model reads {longest}: leave its task out")
-    contexts = [context for task in suite.tasks for context in task.contexts]
-    continuations = [continuation for task in suite.tasks for continuation in task.continuations]
     was_training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            likelihood, greedy = _score(model, contexts, continuations, batch_tokens=batch_tokens)
+            likelihood, greedy = _score(model, suite, batch_tokens=batch_tokens)
     finally:
         model.train(was_training)
     results: list[TaskResult] = []
     position = 0
-    for task in suite.tasks:
-        span = slice(position, position + len(task.contexts))
+    for prepared in suite.tasks:
+        span = slice(position, position + len(prepared.spans))
         position = span.stop
-        correct = _correct(task, likelihood[span], greedy[span])
+        answers = prepared.first[:-1] + prepared.right
         results.append(
-            TaskResult(name=task.task.name, category=task.task.category, correct=correct, chance=task.task.chance)
+            TaskResult(
+                name=prepared.task.name,
+                category=prepared.task.category,
+                correct=_correct(prepared, likelihood[span], greedy[span]),
+                chance=prepared.task.chance,
+                answer_loss=-likelihood[span][answers],
+                document=prepared.document,
+            )
         )
     return tuple(results)
 
@@ -143,16 +147,20 @@ def _correct(task: PreparedTask, likelihood: NDArray[np.float64], greedy: NDArra
     return np.array(won)
 
 
-def _score(
-    model: Any, contexts: Sequence[tuple[int, ...]], continuations: Sequence[tuple[int, ...]], *, batch_tokens: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Log-likelihood of every continuation, and whether greedy generation would yield it."""
+def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Log-likelihood of every span, and whether greedy generation would yield it."""
     import torch
 
     read = logit_reader(model)
-    likelihood = np.zeros(len(contexts))
-    greedy = np.zeros(len(contexts), np.bool_)
-    sizes = np.array([len(a) + len(b) - 1 for a, b in zip(contexts, continuations, strict=True)])
+    sequences = [sequence for task in suite.tasks for sequence in task.sequences]
+    offsets = np.cumsum([0, *(len(task.sequences) for task in suite.tasks)])
+    spans = np.concatenate(
+        [task.spans + np.array([offset, 0, 0]) for task, offset in zip(suite.tasks, offsets[:-1], strict=True)]
+    )
+    wanted_of = _by_sequence(spans, count=len(sequences))
+    likelihood = np.zeros(len(spans))
+    greedy = np.ones(len(spans), np.bool_)
+    sizes = np.array([len(sequence) - 1 for sequence in sequences])
     order = np.argsort(-sizes, kind="stable")
     position = 0
     while position < len(order):
@@ -162,10 +170,11 @@ def _score(
         inputs, targets = (np.zeros((len(rows), longest), np.int64) for _ in range(2))
         wanted = np.zeros((len(rows), longest), np.bool_)
         for i, row in enumerate(rows):
-            sequence = (*contexts[row], *continuations[row])
+            sequence = sequences[row]
             inputs[i, : len(sequence) - 1] = sequence[:-1]
             targets[i, : len(sequence) - 1] = sequence[1:]
-            wanted[i, len(contexts[row]) - 1 : len(sequence) - 1] = True
+            for span in wanted_of[row]:
+                wanted[i, spans[span, 1] - 1 : spans[span, 2] - 1] = True
         chosen = np.flatnonzero(wanted.reshape(-1))
         flat = torch.from_numpy(targets).view(-1)
         values, hits = np.zeros(wanted.size), np.zeros(wanted.size, np.bool_)
@@ -177,7 +186,16 @@ def _score(
             target = flat[torch.from_numpy(here)].to(part.device)
             values[here] = torch.log_softmax(logits, -1).gather(-1, target[:, None])[:, 0].cpu().numpy()
             hits[here] = (logits.argmax(-1) == target).cpu().numpy()
-        likelihood[rows] = np.where(wanted, values.reshape(wanted.shape), 0).sum(axis=1)
-        greedy[rows] = (hits.reshape(wanted.shape) | ~wanted).all(axis=1)
-        greedy[rows] &= np.isfinite(likelihood[rows])  # the argmax of NaN is no answer
-    return likelihood, greedy
+        values, hits = values.reshape(wanted.shape), hits.reshape(wanted.shape)
+        for i, row in enumerate(rows):
+            for span in wanted_of[row]:
+                part = slice(spans[span, 1] - 1, spans[span, 2] - 1)
+                likelihood[span], greedy[span] = values[i, part].sum(), hits[i, part].all()
+    return likelihood, greedy & np.isfinite(likelihood)  # the argmax of NaN is no answer
+
+
+def _by_sequence(spans: NDArray[np.int64], *, count: int) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(count)]
+    for number, sequence in enumerate(spans[:, 0]):
+        found[sequence].append(number)
+    return found

@@ -21,6 +21,7 @@ from trajsoup.core.quantity import Count, Positive, Tokens
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
+from trajsoup.lm.builtin import parse_model_folder
 from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Kind, RunsFile, kind_of
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, read
@@ -81,7 +82,11 @@ class Study(Setup):
     MISPLACED: ClassVar[Mapping[str, str]] = {"command": "belongs under `trainer`: write `trainer: {command: ...}`"}
 
     kind: Annotated[Literal["train"], "Branches to train. Left out: known by the horizon."] = "train"
-    fork_point: Annotated[Path | None, "The model folder that every branch starts from. Or use `pretrain`."] = None
+    fork_point: Annotated[
+        Path | None,
+        parse_model_folder,
+        "The model folder that every branch starts from, or `builtin`: a small one that comes along. Or use `pretrain`.",
+    ] = None
     pretrain: Annotated[Pretrain | None, MAY_BE_EMPTY, "Makes the fork point, once, and caches it; see below."] = None
     sequence_length: Annotated[
         Tokens | None, "Tokens of one training sequence. Default: 128 with `pretrain`, else the model's longest."

@@ -126,6 +126,7 @@ class _Suite:
                 split=split,
                 items_each=settings.items_each,
                 seed=settings.items_seed,
+                documents=corpus.split(split),
             )
 
     @property
@@ -153,6 +154,7 @@ class _Suite:
                     category=t.task.category,
                     chance=t.task.chance,
                     correct=np.full(len(t.right), np.nan),
+                    document=t.document,
                 )
                 for t in embedded
             ),
