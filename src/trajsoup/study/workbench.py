@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.methods.asking import Scoring
 from trajsoup.core.pool import Candidate, Pool, Unit
+from trajsoup.core.signal import Signal
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
@@ -213,5 +214,9 @@ class Workbench:
         )
 
     def scoring(self, what: str) -> Scoring:
-        """Who answers the methods: one read of the checkpoints for all rows that are asked for together."""
-        return lambda rows: self.scorer.validate(rows, what=what)
+        """Who answers the methods: one read of the checkpoints for all rows that are asked for together.
+
+        By accuracy only where that chooses: the tasks cost more than the loss, and chosen rows are scored on test by both.
+        """
+        tasks = self.setup.evaluation.rank_by is Signal.ACCURACY
+        return lambda rows: self.scorer.validate(rows, what=what, tasks=tasks)

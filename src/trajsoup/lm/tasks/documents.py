@@ -49,11 +49,13 @@ class _Text:
         ) + 1
 
 
-def document_tasks(tokens: TokenSet, *, tokenizer: Path, seed: int = 0) -> tuple[PreparedTask, ...]:
-    """Make every configuration of a set's documents. One that the documents have no item for is left out."""
+def document_tasks(
+    tokens: TokenSet, *, tokenizer: Path, most: int | None = None, seed: int = 0
+) -> tuple[PreparedTask, ...]:
+    """Make every configuration, of at most so many documents. One that they have no item for is left out."""
     decoder = load_tokenizer(tokenizer)
     texts: list[_Text] = []
-    for first, last in zip(tokens.starts[:-1], tokens.starts[1:], strict=True):
+    for first, last in zip(tokens.starts[:-1][:most], tokens.starts[1:][:most], strict=True):
         ids = tuple(map(int, tokens.tokens[first : min(last - 1, first + WINDOW)]))
         pieces = [decoder.decode([i], skip_special_tokens=False) for i in ids]
         texts.append(_Text(tokens=ids, text="".join(pieces), ends=np.cumsum([len(piece) for piece in pieces])))

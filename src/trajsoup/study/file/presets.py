@@ -1,7 +1,7 @@
 """Studies that come with the package: `quick` for `trajsoup demo`, `paper` for the whole protocol.
 
-Chosen by the criterion of docs/regime.md, which looks at validation and at no soup. Positions are multiples of one
-step of the largest batch, so that every branch saves at the same tokens.
+Chosen by the rule of docs/regime.md, which looks at validation and at the serial run, and at no soup. Positions are
+multiples of one step of the largest batch, so that every branch saves at the same tokens.
 """
 
 from __future__ import annotations
@@ -15,22 +15,16 @@ from trajsoup.store.publish import write_atomic
 
 LENGTH, BATCH = 128, 32
 STEP = LENGTH * BATCH
-EVERY = 60 * STEP  # tokens between checkpoints, as in the map
-LEARNING_RATE = 1.5e-3  # of mid-training: the highest at which the merged serial run is flat and EXP3 passes the screen
-CORPUS = {"vocab_size": 320, "limit_bytes": 12_000_000}  # bytes and a few merges
-TINY = {
+EVERY = 16 * STEP  # tokens between checkpoints, as in the map
+LEARNING_RATE = 4e-3  # of mid-training
+TRAIN_BYTES = 500_000  # of prose: about 0.2M tokens, which a run soon has nothing more to learn from
+MODEL = {
     "family": "deepseek_v3",
-    "hidden_size": 16,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
     "n_routed_experts": 4,
-    "q_lora_rank": 8,
-    "kv_lora_rank": 8,
-}
-SMALLER = {**TINY, "hidden_size": 12, "intermediate_size": 36, "moe_intermediate_size": 4}
+    "moe_intermediate_size": 64,
+}  # 268k parameters
 
 
 class Preset(StrEnum):
@@ -51,19 +45,21 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
     }
     quick = {
         "kind": "train",
-        "pretrain": _pretrain(9_000_000),
-        "corpus": CORPUS,
+        "fork_point": "builtin",
+        "corpus": {"train_bytes": TRAIN_BYTES, "document_tokens": 128},
         "sequence_length": LENGTH,
-        "horizon": 16 * EVERY,
+        "horizon": 18 * EVERY,
         "checkpoint_every": EVERY,
+        "max_epochs": 100,
         "baseline": {"peak_lr": lr, "global_batch": BATCH},
         "branches": branches,
         "evaluate": {
-            "validation_tokens": 30_000,
-            "test_tokens": 100_000,
+            "validation_tokens": 28_000,
+            "test_tokens": 56_000,
             "probe_tokens": 20_000,
-            "ks": [1, 2, 4, 8],
-            "horizons": 2,
+            "items": 40,
+            "ks": [1, 2, 4, 8, 12],
+            "horizons": 6,
             "resamples": 4000,
         },
         "seeds": seeds or 1,
@@ -78,17 +74,15 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                 "EXP5": {"momentum": 0.9},
             }
             return {
-                **quick,
+                **own_fork_point(quick),
                 "branches": all_five,
-                "pretrain": _pretrain(24_000_000),
                 "horizon": 24 * EVERY,
                 "evaluate": {
                     **quick["evaluate"],
-                    "ks": [1, 2, 4, 8, 12],
-                    "horizons": 4,
-                    "items": 40,
-                    "validation_tokens": 50_000,
-                    "test_tokens": 200_000,
+                    "ks": [1, 2, 4, 8, 12, 16],
+                    "items": 400,
+                    "validation_tokens": 84_000,
+                    "test_tokens": 206_000,
                     "resamples": 10_000,
                 },
                 "sweeps": "paper",
@@ -98,17 +92,21 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         case Preset.WSD:
             wsd = {"shape": "wsd", "decay_to": lr / 10, "decay_share": 0.2}
             return {
-                **quick,
-                "pretrain": _pretrain(9_000_000, model=SMALLER),
+                **own_fork_point(quick),
                 "baseline": {**quick["baseline"], "schedule": wsd},
                 "branches": {"EXP1": {}, "EXP2": {"seed": 1001}},
+                "seeds": seeds or 5,
             }
 
 
-def _pretrain(tokens: int, *, model: dict[str, Any] = TINY) -> dict[str, Any]:
-    """A fork point whose learning rate has decayed, so that mid-training begins where pretraining stopped paying."""
+def own_fork_point(study: dict[str, Any]) -> dict[str, Any]:
+    """The study with a fork point that each seed pretrains itself, its learning rate decayed."""
     recipe = {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}}
-    return {"model": model, "tokens": tokens, "recipe": recipe}
+    return {
+        **{key: value for key, value in study.items() if key != "fork_point"},
+        "pretrain": {"model": MODEL, "tokens": 20_000_000, "recipe": recipe},
+        "corpus": {**study["corpus"], "tokenizer": "builtin", "document_tokens": 256},
+    }
 
 
 def write_preset(preset: Preset, folder: Path, *, seeds: int | None = None) -> Path:

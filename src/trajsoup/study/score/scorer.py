@@ -53,9 +53,12 @@ class Scorer:
     options: Options | None = None
     executor: Executor | None = None  # None: this process scores
 
-    def validate(self, rows: Sequence[Row], *, what: str = "validation") -> dict[str, ValidationScores]:
-        """Score rows on validation documents: the scores that may choose."""
-        return self._score(rows, validation_store(self.folder), ValidationScores, what=what)
+    def validate(
+        self, rows: Sequence[Row], *, what: str = "validation", tasks: bool = True
+    ) -> dict[str, ValidationScores]:
+        """Score rows on validation documents: the scores that may choose. Without `tasks`, their loss alone."""
+        scorer = self if tasks else self.without_tasks()
+        return scorer._score(rows, validation_store(self.folder), ValidationScores, what=what)
 
     def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
         """Score chosen rows on test documents: for the report, never for a choice."""
@@ -69,9 +72,13 @@ class Scorer:
             self,
             corpus=dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens)),
             folder=self.folder / "probe",
-            settings=dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None),
         )
-        return on_probe.validate(rows, what="probe")
+        return on_probe.validate(rows, what="probe", tasks=False)
+
+    def without_tasks(self) -> Scorer:
+        """The same for the loss alone."""
+        settings = dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None)
+        return dataclasses.replace(self, settings=settings)
 
     def _score(
         self, rows: Sequence[Row], store: ScoreStore[Scores], kind: type[Scores], *, what: str
