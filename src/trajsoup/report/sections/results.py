@@ -95,7 +95,7 @@ def main_table(records: Records) -> Table:
         ours=lambda e: rows[e.row].strategy == style.OURS,
         notes=[
             f"Test split, {first.loss.count:,} documents, seed {', '.join(map(str, first.seeds)) or '-'}; [95 % bootstrap "
-            "interval]. Branches, K and horizon were chosen on validation, within the same freedom for every row; p: "
+            "interval]. Branches and K were chosen on validation, within the same freedom for every row; p: "
             "probability of a true improvement; ~ within noise.",
             *found.notes,
         ],

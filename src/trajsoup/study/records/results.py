@@ -21,7 +21,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.completion import GeometryFields, ScalingFields
 from trajsoup.core.pair_gain import Relation
 from trajsoup.core.quantity import format_tokens
-from trajsoup.core.screening import Verdict
+from trajsoup.core.screening import ScreenedAt, Verdict
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import Records
@@ -166,7 +166,8 @@ class ScreenRecord:
     baseline: str
     tolerance: float
     measured_on: str  # probe of training documents, or logged training loss
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...]  # at the full horizon
+    early: tuple[ScreenedAt, ...] = ()  # at every saved position: who may enter a soup whose branches stop there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
