@@ -77,7 +77,11 @@ def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
             "series": lambda p: text(p.series),
             "branches": lambda p: text("+".join(points[p.row].branches)),
             "tokens": lambda p: tokens(p.budget_tokens),
+            "N": lambda p: number(p.n_branches),
+            "tokens each": lambda p: tokens(p.horizon),
+            "K": lambda p: number(p.k),
             "FLOPs": lambda p: number(p.cost.training_flops, ".3g"),
+            "trained to choose": lambda p: tokens(p.cost.search_tokens),
             "validation passes": lambda p: number(p.cost.validation_passes),
             "checkpoints": lambda p: _bytes(p.cost.checkpoint_bytes),
             "merge": lambda p: _bytes(p.cost.merge_read_bytes + p.cost.merge_write_bytes),
@@ -91,7 +95,7 @@ def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
 def costs_table(record: FrontierRecord) -> Table:
     """What a model costs besides the compute on the axis."""
     shares = [
-        f"validation adds {f'{share:.1%}' if share >= 0.001 else 'less than 0.1%'} to the training FLOPs of {series}"
+        f"validation adds {f'{share:.1%}' if share >= 0.001 else 'less than 0.1%'} to the FLOPs trained to choose {series}"
         for series, p in record.largest().items()
         if (share := p.cost.validation_share)
     ]
@@ -103,6 +107,8 @@ def costs_table(record: FrontierRecord) -> Table:
         {
             "model": lambda p: text(p.series),
             "training FLOPs": lambda p: number(p.cost.training_flops, ",.4g"),
+            "trained to choose": lambda p: tokens(p.cost.search_tokens),
+            "FLOPs to choose": lambda p: number(p.cost.search_flops, ",.4g"),
             "validation passes": lambda p: number(p.cost.validation_passes),
             "validation FLOPs": lambda p: number(p.cost.validation_flops, ",.4g"),
             "checkpoints kept": lambda p: number(p.cost.checkpoints),
@@ -111,7 +117,9 @@ def costs_table(record: FrontierRecord) -> Table:
             "written": lambda p: _bytes(p.cost.merge_write_bytes),
         },
         notes=[
-            f"{said[:1].upper()}{said[1:]}Only training FLOPs are on the axis of the figure; the rest comes on top."
+            f"{said[:1].upper()}{said[1:]}Only training FLOPs, of the branches in the model, are on the axis of the figure; "
+            "the rest comes on top. Trained to choose: every branch that was compared or screened, to the furthest horizon "
+            "compared; passes and checkpoints are of all of them."
         ],
     )
 

@@ -78,6 +78,7 @@ def main_table(records: Records) -> Table:
         "K": lambda e: number(rows[e.row].k),
         "tokens each": lambda e: tokens(rows[e.row].horizon),
         "budget": lambda e: tokens(rows[e.row].budget_tokens),
+        "trained to choose": lambda e: tokens(rows[e.row].chosen_on.trained_tokens),
         "test loss": lambda e: estimate(e.loss, Signal.LOSS),
         "against single merge": lambda e: difference(single.get((e.row, Signal.LOSS))),
     }

@@ -179,6 +179,14 @@ class ChosenOn:
     free: tuple[str, ...]  # what was free: k, branch, horizon, branches; empty: prescribed, nothing was chosen
     among: int  # how many rows were compared
     score: float | None  # of the winner
+    trained: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  # branch -> tokens that had to be trained so that all of them could be compared
+
+    @property
+    def trained_tokens(self) -> int:
+        """Of all branches that were compared."""
+        return sum(self.trained.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

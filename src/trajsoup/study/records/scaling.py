@@ -24,6 +24,9 @@ class FrontierPoint:
     row: str
     series: str
     budget_tokens: int  # D of eq:flops-proxy
+    n_branches: int  # N
+    horizon: int | None  # t, tokens of each
+    k: int | None  # None: a checkpoint as it came
     improving: bool  # no cheaper point of its series validates as well
     cost: FullCost
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
+from trajsoup.core.pool import Pool
 from trajsoup.core.scaling import Band, ScalingFit, bootstrap_band, fit_power_law
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -105,18 +106,22 @@ def _improving(sweep: SweepRecord, series: str, rank_by: Signal) -> list[str]:
 
 
 def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: bool) -> FrontierPoint:
-    """Ranking scores every checkpoint of the branches up to the horizon; choosing scores every option besides."""
+    """Ranking scores every checkpoint of all that was trained to choose; choosing scores every option besides."""
     raw = point.series == RAW_SERIES
-    pools = [pool.until(point.horizon) for pool in bench.bare_pools() if pool.branch in point.branches]
-    kept = 1 if raw else sum(len(pool.candidates) for pool in pools)
+    searched = searched_by(point, bench.bare_pools())
+    kept = 1 if raw else sum(len(pool.until(searched.get(pool.branch, 0)).candidates) for pool in bench.bare_pools())
     some = next(iter(point.weights))
     return FrontierPoint(
         row=point.row,
         series=point.series,
         budget_tokens=point.budget_tokens,
+        n_branches=point.n_branches,
+        horizon=point.horizon,
+        k=point.k,
         improving=improving,
         cost=cost(
             [point.budget_tokens / point.n_branches] * point.n_branches,
+            searched=list(searched.values()),
             flops_per_token=plan.flops_per_token,
             checkpoints=kept,
             bytes_per_checkpoint=bench.checkpoints[some].nbytes,
@@ -126,6 +131,18 @@ def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: 
             soups=0 if raw else 1,
         ),
     )
+
+
+def searched_by(point: SweepPoint, pools: Sequence[Pool]) -> dict[str, int]:
+    """Branch -> the tokens that had to be trained to choose this point.
+
+    What was compared says how far. But for raw training branches are free, so every one had to be trained so far, those
+    too that the screen rejects there: they were trained to be rejected.
+    """
+    if point.series == RAW_SERIES:
+        return dict(point.chosen_on.trained)
+    furthest = max(point.chosen_on.trained.values(), default=0)
+    return {pool.branch: min(furthest, max(c.tokens for c in pool.candidates)) for pool in pools}
 
 
 def _fit(points: Sequence[tuple[float, Estimate | None]], signal: Signal) -> ScalingFit | None:
