@@ -135,3 +135,44 @@ def test_soups_are_compared_with_the_best_single_merge_of_their_budget(field):
         ("trajectory-soup/limited@1200", "single-merge@1200"),
         ("trajectory-soup/extended@1200", "single-merge@1200"),
     ]
+
+
+def crossed(field, score):
+    found = entries(field, "crossing")
+    return {c.entry.key: c for c in choose_entries(found, lambda rows: {r.name: losses(score(r)) for r in rows})}
+
+
+def test_the_crossing_curve_has_every_budget_and_every_n_whose_share_was_saved(field):
+    found = crossed(field, lambda row: len(row.weights))
+    shares = {key: (len(c.option.branches), c.option.horizon) for key, c in found.items() if "limited" in key}
+    assert shares == {
+        "limited/N=3@300": (3, 100), "limited/N=2@600": (2, 300), "limited/N=3@600": (3, 200),
+        "limited/N=3@900": (3, 300), "limited/N=2@1200": (2, 600), "limited/N=3@1200": (3, 400),
+    }  # fmt: skip
+    assert {c.option.budget_tokens for c in found.values()} == {300, 600, 900, 1200}
+    assert all(c.option.budget_tokens == c.entry.x for c in found.values())
+
+
+def test_the_serial_run_may_merge_as_many_as_the_soup_and_all_that_it_has(field):
+    found = crossed(field, lambda row: 1 / len(row.weights))  # the more the better
+    assert (found["limited/N=3@900"].option.k, found["serial/N=3@900"].option.k) == (2, 6)
+    assert found["serial@1200"].option.k == 12
+    few = crossed(field, lambda row: len(row.weights))
+    assert (few["limited/N=2@1200"].option.k, few["serial/N=2@1200"].option.k, few["serial@1200"].option.k) == (1, 2, 1)
+    every = [option.k for option in found["serial@600"].decision.compared]
+    assert every == [1, 2, 4, 6]  # the study's K, all six of the run, and the six of both soups
+
+
+def test_each_limited_soup_is_compared_with_the_serial_run_free_and_matched(field):
+    chosen = list(crossed(field, lambda row: len(row.weights)).values())
+    pairs = [(m.entry.key, r.entry.key) for m, r in SWEEPS["crossing"].pairs(chosen) if m.entry.x == 1200]
+    assert pairs == [
+        ("limited/N=2@1200", "serial@1200"), ("limited/N=2@1200", "serial/N=2@1200"),
+        ("limited/N=3@1200", "serial@1200"), ("limited/N=3@1200", "serial/N=3@1200"),
+    ]  # fmt: skip
+
+
+def test_the_crossing_curve_is_made_by_every_study_that_does_not_say_otherwise():
+    assert [s.kind for s in parse_sweeps(None, where="")] == ["crossing"]
+    assert parse_sweeps([], where="") == ()
+    assert "crossing" in [s.kind for s in parse_sweeps("paper", where="")]

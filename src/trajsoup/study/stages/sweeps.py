@@ -19,7 +19,7 @@ from trajsoup.study.records.results import ChosenOn, ComparisonRecord, ScreenRec
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
 from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.rows import chosen_on
-from trajsoup.study.sweeps.table import SWEEPS, Pairs, Sweep, sweep_entries
+from trajsoup.study.sweeps.table import SWEEPS, Kind, Sweep, sweep_entries
 from trajsoup.study.workbench import Workbench
 
 
@@ -99,7 +99,7 @@ def _record(
         x_label=kind.axis,
         points=points,
         cells=grid_cells(points) if kind.name == "scaling" else (),
-        comparisons=tuple(_comparisons(kind.pairs(chosen), tested, evaluation.resamples)) if chosen else (),
+        comparisons=tuple(_comparisons(kind, chosen, tested, evaluation.resamples)) if chosen else (),
         notes=() if chosen else (nothing,),
     )
 
@@ -131,9 +131,11 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
     )
 
 
-def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int) -> list[ComparisonRecord]:
+def _comparisons(
+    kind: Kind, chosen: Sequence[Chosen], tested: Mapping[str, TestScores], resamples: int
+) -> list[ComparisonRecord]:
     found: list[ComparisonRecord] = []
-    for model, reference in pairs:
+    for model, reference in kind.pairs(chosen):
         name = f"{model.entry.name} against {reference.entry.name}"
         found += compared(
             name,
@@ -142,7 +144,7 @@ def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int)
             tested[model.row.name],
             tested[reference.row.name],
             name,
-            "horizon",
+            kind.matched,
             label=f"{model.entry.key} against {reference.entry.key}",
             resamples=resamples,
         )
