@@ -71,3 +71,18 @@ def test_a_model_that_was_chosen_costs_what_all_it_was_chosen_from_cost(tmp_path
             assert p.cost.validation_passes == p.cost.checkpoints + chosen.chosen_on.among
             assert p.cost.search_tokens >= p.budget_tokens
         assert (p.n_branches, p.horizon, p.k) == (chosen.n_branches, chosen.horizon, chosen.k)
+
+
+def test_points_beyond_the_window_of_the_fit_enter_no_law_and_are_drawn_open(records, frontier):
+    sweep = sweep_of(records, "frontier")
+    (figure,) = [f for f in compute.section(records).figures if f.name == "frontier-loss"]
+    raw = [p for p in sweep.points if p.series == "Raw"]
+    last = min(raw, key=lambda p: p.validation_loss).budget_tokens  # validation says where raw training saturates
+    (law,) = [law for law in frontier.laws if law.series == "Raw" and law.signal is Signal.LOSS]
+    assert len(law.beyond) == sum(p.budget_tokens > last for p in raw) > 0
+    assert len(law.points) == len(raw) - len(law.beyond)
+    assert law.measured_until == pytest.approx(last * frontier.flops_per_token)
+    assert f"until {last:,} tokens" in law.window
+    (marks,) = [trace for trace in figure.figure.data if trace.name == "Raw"]
+    assert list(marks.marker.symbol).count("circle-open") == len(law.beyond)
+    assert law.window in figure.says

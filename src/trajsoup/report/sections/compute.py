@@ -65,7 +65,10 @@ def section(records: Records) -> Section | None:
 def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
     """The full cost of every model that no cheaper one of its series equals."""
     points = {p.row: p for p in sweep.points}
-    laws = [f"Law of {law.series}, {law.split.value} {law.signal.value}: {law_words(law)}." for law in record.laws]
+    laws = [
+        f"Law of {law.series}, {law.split.value} {law.signal.value} ({law.window}): {law_words(law)}."
+        for law in record.laws
+    ]
     arrows = [
         f"{_name(a.name)} ({a.signal.value}): {style.difference_text(a.gain, a.signal)}." for a in record.annotations
     ]
@@ -186,6 +189,9 @@ def _frontier(
                     hovertemplate=f"{style.plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
                     showlegend=dash == "solid",
                 )
+    beyond = {
+        (law.series, compute) for law in record.laws if law.signal is signal for compute, _ in law.beyond
+    }  # of its window
     for series, colour in colours.items():
         mine = [p for p in record.points if p.series == series and p.row in scores]
         raw = strategies[series] == RAW
@@ -197,7 +203,12 @@ def _frontier(
             marker={
                 "color": colour,
                 "size": [10 if p.improving else 7 for p in mine],
-                "symbol": ["circle" if raw else "diamond" if p.improving else "diamond-open" for p in mine],
+                "symbol": [
+                    ("circle-open" if (series, record.compute(p)) in beyond else "circle")
+                    if raw
+                    else ("diamond" if p.improving else "diamond-open")
+                    for p in mine
+                ],
             },
             **style.marks(
                 [p.row for p in mine],
@@ -252,8 +263,11 @@ def _says(record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapp
         if a.signal is signal:
             sure = ", extrapolated" if a.raw_extrapolated or a.soup_extrapolated else ""
             parts.append(f"{_name(a.name)}: {style.difference_text(a.gain, signal)} for the soup{sure}.")
-    parts += [f"Law of {law.series}: {law_words(law)}." for law in record.laws if law.signal is signal]
-    return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
+    parts += [f"Law of {law.series} ({law.window}): {law_words(law)}." for law in record.laws if law.signal is signal]
+    said = (
+        "Dotted lines are extrapolated, open circles lie beyond the fit's window; bands are 95% over resampled points."
+    )
+    return " ".join([*parts, said])
 
 
 def _fields_table(records: Records) -> tuple[Table, ...]:
@@ -263,9 +277,9 @@ def _fields_table(records: Records) -> tuple[Table, ...]:
     if fields is None:
         return ()
     lines = [
-        ("merges, cheapest first", ", ".join(f"N = {n} at {format_tokens(t)}" for n, t in fields.soups)),
+        ("merges, cheapest first", ", ".join(f"N = {n} at {format_tokens(t)}, K = {k}" for n, t, k in fields.soups)),
         *(
-            (f"points that the law of {curve} is fitted to", str(count))
+            (f"points that the law of {curve} is fitted to", f"{count}, {fields.fit_windows.get(curve, 'every point')}")
             for curve, count in fields.fitted_points.items()
         ),
     ]

@@ -78,7 +78,8 @@ def says(found: Sequence[Crossed], signal: Signal) -> str:
     better = "Below" if signal is Signal.LOSS else "Above"
     return (
         f"{' '.join(words)} {better} zero the soup of N branches of T/N tokens is better than the merged serial run of T; "
-        "filled marks exclude no difference. Solid: the serial run chooses its K freely; dashed: it merges as many as the soup."
+        "filled marks exclude no difference. Solid: the serial run chooses its K freely; dashed: it merges as many as the "
+        "soup."
     )
 
 

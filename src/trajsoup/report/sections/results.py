@@ -12,6 +12,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, signed, tokens
 from trajsoup.report.section import Drawn, Section
+from trajsoup.report.sections.prescribed import prescribed_tables
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted, joined
@@ -56,12 +57,12 @@ def section(records: Records) -> Section | None:
                     ),
                 )
             )
-    tuned = fine_tuning_tables(records)
+    tuned, fixed = fine_tuning_tables(records), prescribed_tables(records)
     numbers = [main_table(records), comparisons_table(found, names)] if found else []
     return Section(
         figures=tuple(figures),
-        tables=(*score_tables(records), *tuned[:1]),
-        numbers=(*numbers, *tuned[1:], *seeds_tables(records)),
+        tables=(*score_tables(records), *fixed[:1], *tuned[:1]),
+        numbers=(*numbers, *fixed[1:], *tuned[1:], *seeds_tables(records)),
     )
 
 
@@ -168,11 +169,19 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
         notes=(
             *table.notes,
             *(f"{key.capitalize()}: {value}." for key, value in found.settings.items()),
+            *_rechosen(found, {row.name: row.label for row in rows}),
         ),
     )
     labels = {row.name: row.label for row in rows}
     title = "Paired comparisons after fine-tuning"
     return scores, comparisons_table(found.comparisons, labels, name="post-training-comparisons", title=title)
+
+
+def _rechosen(found: FineTuningRecord, labels: Mapping[str, str]) -> tuple[str, ...]:
+    if found.strongest_single is None:
+        return ()
+    name = labels.get(found.strongest_single, found.strongest_single)
+    return (f"Strongest single merge after fine-tuning, chosen anew on validation items: {name}.",)
 
 
 def comparisons_table(

@@ -53,6 +53,12 @@ class Field:
         """Every admitted branch at the full horizon."""
         return Stop(branches=self.admitted, horizon=self.horizon)
 
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """What every checkpoint was scored by: loss, and accuracy where there are items."""
+        every = [c for pool in self.pools for c in pool.candidates]
+        return tuple(s for s in Signal if all(c.score(s) is not None for c in every)) or (self.rank_by,)
+
     def positions(self) -> set[int]:
         """Where every admitted branch saved."""
         return set.intersection(*({c.tokens for c in pool.candidates} for pool in self.chosen(self.admitted)))

@@ -53,7 +53,7 @@ def chosen_on(chosen: Chosen, rank_by: Signal) -> ChosenOn:
     found = chosen.decision
     return ChosenOn(
         split=Split.VALIDATION,
-        signal=rank_by,
+        signal=chosen.entry.rank_by or rank_by,
         free=found.free,
         among=found.among,
         score=found.score,

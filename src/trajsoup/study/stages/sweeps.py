@@ -87,8 +87,15 @@ def _record(
 ) -> SweepRecord:
     kind, evaluation = SWEEPS[sweep.kind], bench.setup.evaluation
     nothing = "nothing to compare: it needs two admitted branches with enough checkpoints"
+    own = {row.name for row in reported_rows([sweep], {sweep.name: chosen}, rank_by=evaluation.rank_by)}
     points = tuple(
-        _point(c, chosen_on(c, evaluation.rank_by), tested.get(c.row.name), evaluation.resamples) for c in chosen
+        _point(
+            c,
+            chosen_on(c, evaluation.rank_by),
+            tested[c.row.name] if c.row.name in own else None,  # another sweep may report what this one does not
+            evaluation.resamples,
+        )
+        for c in chosen
     )
     return SweepRecord(
         inputs=inputs,

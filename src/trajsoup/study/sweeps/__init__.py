@@ -2,6 +2,8 @@
 
 # ruff: noqa: I001
 from trajsoup.study.sweeps import crossing as crossing
+from trajsoup.study.sweeps import prescribed as prescribed
+from trajsoup.study.sweeps import prescribed_scaling as prescribed_scaling
 from trajsoup.study.sweeps import horizons as horizons
 from trajsoup.study.sweeps import coefficients as coefficients
 from trajsoup.study.sweeps import selections as selections
