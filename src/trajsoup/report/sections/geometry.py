@@ -5,6 +5,7 @@ fig:direction-heatmap, fig:interpolation and fig:direction-gain.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -78,7 +79,7 @@ def section(records: Records) -> Section | None:
                 name,
                 f"Alignment and gain ({signal.value})",
                 gain_words(record, signal),
-                lambda signal=signal: direction_gain(record, signal),
+                functools.partial(direction_gain, record, signal),
             )
             for name, signal in (("direction-gain", LOSS), ("direction-gain-accuracy", Signal.ACCURACY))
         ),

@@ -32,7 +32,7 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
         (c, by_key[reference])
         for c in chosen
         if c.entry.strategy == SOUP.strategy
-        for reference in (f"serial@{c.option.budget_tokens}", c.entry.key.replace("limited", "serial"))
+        for reference in (f"serial@{c.option.budget_tokens}", f"serial{c.entry.key.removeprefix('limited')}")
     ]
 
 
@@ -73,10 +73,11 @@ class _Budget:
         """The serial run, whatever N the budget allows: how it saturates is shown beside the differences."""
         found = [self._entry(asked, "serial", SERIAL, SINGLE, self.serial)]
         for n, freedom in self.soups.items():
-            soup = self._entry(asked, f"limited/N={n}", f"{n} branches (Limited)", SOUP, lambda f=freedom: SOUP.ask(f))
+            team = "+".join(freedom.stops[0].branches)
+            soup = self._entry(asked, f"limited/{team}", f"{n} branches (Limited)", SOUP, lambda f=freedom: SOUP.ask(f))
             found.append(replace(soup, setting=Setting.LIMITED))
             same = f"Serial run, as many merged as by {n} branches"
-            found.append(self._entry(asked, f"serial/N={n}", same, SINGLE, lambda n=n: self.matched(n)))
+            found.append(self._entry(asked, f"serial/{team}", same, SINGLE, lambda n=n: self.matched(n)))
         return found
 
     def serial(self) -> Asking:

@@ -58,15 +58,14 @@ def prescribed(field: Field, asked: Sweep) -> Sequence[Entry]:
             if len(team) == n:
                 stop = Stop(branches=team, horizon=at)
                 for method in (*UNRANKED, SOUP):
+                    key = f"{method.name}/{setting.value}/{'+'.join(team)}"
                     label = f"{method.label} ({setting.value.title()})"
-                    made = _rows(
-                        field, asked, method, stop, n=n, k=K, key=f"{method.name}/{setting.value}", label=label
-                    )
+                    made = _rows(field, asked, method, stop, n=n, k=K, key=key, label=label)
                     entries += [replace(entry, setting=setting) for entry in made]
         for branch in field.admitted[:n]:
             stop = Stop(branches=(branch,), horizon=field.horizon)
             label = f"Single EXP Merge ({branch})"
-            entries += _rows(field, asked, SINGLE, stop, n=n, k=K * n, key=f"single/{branch}", label=label)
+            entries += _rows(field, asked, SINGLE, stop, n=n, k=K * n, key=f"single/{branch}/N={n}", label=label)
     return entries
 
 
@@ -79,7 +78,7 @@ def _rows(
         ranked = "" if signal is None else f", ranked by {signal.value}"
         within, merged = fixed_k(replace(field, rank_by=signal or field.rank_by), stop, k=k)
         (option,) = within.freedom(method, [stop]).options(method.select or "")
-        name = f"{key}/N={n}" + ("" if signal is None else f"/{signal.value}")
+        name = key + ("" if signal is None else f"/{signal.value}")
         x = label + (clipped(merged, k) if method.takes_k else "")
         made = point(asked, name, option, Axis(series=f"N = {n}{ranked}", x=x), method=method)
         found.append(replace(made, rank_by=signal))

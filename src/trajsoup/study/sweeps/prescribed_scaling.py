@@ -28,7 +28,12 @@ def prescribed_scaling(field: Field, asked: Sweep) -> Sequence[Entry]:
         stop = Stop(branches=field.admitted[:n], horizon=field.horizon)
         within = replace(field, ks=tuple(sorted({*field.ks, *(size // n for size in PEAK if size % n == 0)})))
         entries += [
-            point(asked, f"N={n}/K={option.k}", option, Axis(series=f"N={n}", x=float(len(option.weights))))
+            point(
+                asked,
+                f"{'+'.join(stop.branches)}/K={option.k}",
+                option,
+                Axis(series=f"N={n}", x=float(len(option.weights))),
+            )
             for option in within.freedom(SOUP, [stop]).options("top-k")
         ]
     return entries
