@@ -39,6 +39,7 @@ def test_the_compute_axis_is_the_papers():
 def test_the_cost_that_the_axis_leaves_out_has_columns_of_its_own():
     found = cost(
         [100, 200],
+        searched=[100, 200, 200],
         flops_per_token=6.0,
         checkpoints=12,
         bytes_per_checkpoint=10,
@@ -49,7 +50,8 @@ def test_the_cost_that_the_axis_leaves_out_has_columns_of_its_own():
     )
     assert found.training_flops == 1800
     assert found.validation_flops == pytest.approx(15 * 4 * 2)
-    assert found.validation_share == pytest.approx(120 / 1800)
+    assert (found.search_tokens, found.search_flops) == (500, 3000)
+    assert found.validation_share == pytest.approx(120 / 3000)
     assert (found.checkpoint_bytes, found.merge_read_bytes, found.merge_write_bytes) == (120, 80, 30)
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.screening import TOLERANCE, screen
+from trajsoup.core.screening import TOLERANCE, screen, screened_at
 from trajsoup.errors import ScreenError
 
 
@@ -86,3 +86,23 @@ def test_a_branch_whose_loss_is_nan_is_rejected():
 def test_what_cannot_be_screened_is_said_with_the_remedy(pools, message):
     with pytest.raises(ScreenError, match=message):
         screen(pools, baseline="EXP1")
+
+
+def test_the_screen_at_an_earlier_horizon_compares_there_and_not_at_the_end():
+    early = curve("EARLY", {100: 3.0, 200: 2.0, 300: 9.0})  # compatible until it leaves
+    late = curve("LATE", {100: 9.0, 200: 9.0, 300: 1.8})  # comes back in the end
+    short = curve("SHORT", {100: 3.0, 200: 9.0})
+    verdicts = screen([BASELINE, early, late, short], baseline="EXP1")
+    assert [v.branch for v in verdicts if v.admitted] == ["EXP1", "LATE"]
+    assert screened_at(verdicts, horizon=200).admitted == ("EXP1", "EARLY")
+    assert screened_at(verdicts, horizon=100).admitted == ("EXP1", "EARLY", "SHORT")
+    assert screened_at(verdicts, horizon=250).loss_gaps["EARLY"] == 0
+    assert screened_at(verdicts, horizon=200, force=["LATE"]).admitted == ("EXP1", "EARLY", "LATE")
+    assert screened_at(verdicts, horizon=50).loss_gaps == dict.fromkeys(("EXP1", "EARLY", "LATE", "SHORT"))
+
+
+def test_a_branch_that_ended_before_the_horizon_has_no_place_in_it():
+    verdicts = screen([BASELINE, curve("SHORT", {100: 9.0, 150: 9.0})], baseline="EXP1", tolerance=5)
+    assert screened_at(verdicts, horizon=300).admitted == ("EXP1", "SHORT")  # the full screen admits it where it ended
+    verdicts = screen([BASELINE, curve("SHORT", {100: 3.0, 150: 9.0})], baseline="EXP1")
+    assert screened_at(verdicts, horizon=200).admitted == ("EXP1",)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from trajsoup.core.scaling import fit_power_law
+from trajsoup.core.screening import screened_at
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records, name_of
@@ -18,15 +18,18 @@ from trajsoup.study.records.results import (
     FineTuningRecord,
     GeometryRecord,
     RowsRecord,
+    ScreenRecord,
     SeedsRecord,
     SweepRecord,
     ValidationRecord,
+    sweep_of,
 )
 from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 from trajsoup.study.run import run_one
 from trajsoup.study.score.scorer import silent
 from trajsoup.study.stages import STAGES
-from trajsoup.study.stages.frontier import BEYOND, fitted_law
+from trajsoup.study.stages.compute_axis import compute_fields
+from trajsoup.study.stages.frontier import fitted_laws
 from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.pair_gains import relation_line
 from trajsoup.study.stages.theory_words import theory_words
@@ -45,7 +48,7 @@ def refresh(folder: Path) -> None:
             record = records.read(stage.record, name)
             if record is not None:
                 now = records.digests_by_name(record.inputs)
-                record = labelled(filled(record), records)
+                record = labelled(filled(record, records), records)
                 records.write(dataclasses.replace(record, inputs={**record.inputs, **now}))
     seeds = records.read(SeedsRecord)
     if seeds is not None:
@@ -53,34 +56,64 @@ def refresh(folder: Path) -> None:
         records.write(dataclasses.replace(seeds, inputs={**seeds.inputs, **own}))
 
 
-def filled(record):
-    """The record with what follows from it."""
+def filled(record, records: Records):
+    """The record with what follows from it and those before it."""
     match record:
+        case ScreenRecord():
+            positions = sorted({tokens for v in record.verdicts for tokens, _ in v.gaps})
+            return dataclasses.replace(
+                record, early=tuple(screened_at(record.verdicts, horizon=tokens) for tokens in positions)
+            )
         case ValidationRecord():
             return dataclasses.replace(record, saturation=saturation(record.checkpoints))
         case RowsRecord():
-            rows = tuple(dataclasses.replace(r, alone=r.name.startswith("single/")) for r in record.rows)
+            rows = tuple(
+                dataclasses.replace(r, alone=r.name.startswith("single/"), chosen_on=trained(r)) for r in record.rows
+            )
             return dataclasses.replace(record, rows=rows)
         case SweepRecord():
-            points = tuple(dataclasses.replace(p, alone="/single/" in p.row) for p in record.points)
+            points = tuple(
+                dataclasses.replace(p, alone="/single/" in p.row, chosen_on=trained(p)) for p in record.points
+            )
             cells = grid_cells(points) if record.kind == "scaling" else ()
             return dataclasses.replace(record, points=points, cells=cells)
         case FrontierRecord():
-            until = BEYOND * max(record.compute(p) for p in record.points)
-            laws = [
-                fitted_law(fit_power_law(law.points, rank_by=law.signal), law.series, law.signal, until=until)
-                for law in record.laws
-            ]
-            return dataclasses.replace(record, laws=tuple(laws))
+            sweep = sweep_of(records, "frontier")
+            points = {p.row: p for p in sweep.points}
+            laws, annotations = fitted_laws(sweep, record.flops_per_token or 1.0)
+            return dataclasses.replace(
+                record,
+                laws=laws,
+                annotations=annotations,
+                points=tuple(
+                    dataclasses.replace(
+                        p,
+                        n_branches=points[p.row].n_branches,
+                        horizon=points[p.row].horizon,
+                        k=points[p.row].k,
+                        cost=dataclasses.replace(
+                            p.cost, search_tokens=p.budget_tokens, search_flops=p.cost.training_flops
+                        ),
+                    )
+                    for p in record.points
+                ),
+            )
         case TheoryRecord():
             said = dataclasses.replace(record, words=tuple(w for w in record.words if w.startswith("No ")))
             return theory_words(said)
         case GeometryRecord():
-            return dataclasses.replace(record, relation_line=relation_line(record.relation, record.pairs))
+            line = relation_line(record.relation, record.pairs)
+            return dataclasses.replace(record, relation_line=line, compute=compute_fields(records))
         case FineTuningRecord() if not record.ties:
             return dataclasses.replace(record, ties=(_overall_ties(record),))
         case _:
             return record
+
+
+def trained(chosen):
+    """On what it was chosen; of all that was compared, only what was chosen is known."""
+    each = chosen.horizon or chosen.budget_tokens // len(chosen.branches)
+    return dataclasses.replace(chosen.chosen_on, trained=dict.fromkeys(chosen.branches, each))
 
 
 def labelled(record, records: Records):

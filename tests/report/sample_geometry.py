@@ -9,7 +9,7 @@ import numpy as np
 from tests.report.bowl import Bowl
 from trajsoup.study.records import results as r
 from trajsoup.study.records.results import RowsRecord, ScreenRecord
-from trajsoup.study.stages.pair_gains import measured_gains, relation_line
+from trajsoup.study.stages.pair_gains import measured_gains, measured_paths, relation_line
 from trajsoup.study.workbench import Workbench
 
 
@@ -64,7 +64,8 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
         r.ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]), y=float(f[1]))
     )
     by_name = {a: dict(zip(ok, line, strict=True)) for a, line in zip(ok, cosines, strict=True)}
-    pairs, relation = measured_gains(bench, bench.field(), by_name)
+    gains = measured_gains(bench, bench.field(), by_name)
+    paths, _ = measured_paths(bench, bench.field())
     return r.GeometryRecord(
         inputs={},
         window=4,
@@ -74,9 +75,12 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
         cosines=cosines,
         angles=tuple(tuple(math.degrees(math.acos(max(-1, min(1, c)))) for c in row) for row in cosines),
         displacements={k: float(np.linalg.norm(bowl.x[k] - bowl.fork)) for k in keys},
-        pairs=pairs,
-        relation=relation,
-        relation_line=relation_line(relation, pairs),
+        pairs=gains.pairs,
+        relation=gains.loss,
+        relation_line=relation_line(gains.loss, gains.pairs),
+        accuracy_relation=gains.accuracy,
+        accuracy_line=relation_line(gains.accuracy, gains.pairs),
+        paths=paths,
         plane_variance_share=(float(share[0]), float(share[1])),
         plane=tuple(points),
     )

@@ -45,7 +45,7 @@ def test_without_a_browser_everything_else_is_written(records, tmp_path, monkeyp
     assert written.page.is_file()
     assert written.images == 0
     assert "no browser was found: install chromium" in written.notes[0]
-    assert (tmp_path / "report" / "tables.md").read_text().startswith("### Accuracy by strategy")
+    assert (tmp_path / "report" / "tables.md").read_text().startswith("### Limited minus serial over the budget")
     assert len(list((tmp_path / "report" / "tables").glob("*.csv"))) == written.tables
 
 

@@ -56,6 +56,7 @@ def test_the_page_shows_the_answer_first_and_the_sections_in_order(records):
     ids = [a["id"] for t, a in Outline(body).elements if t == "section"]
     assert ids == [
         "answer",
+        "crossing",
         "results",
         "curves",
         "compute",

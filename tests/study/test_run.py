@@ -15,6 +15,7 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.report.sections.ablations import sweep_table
 from trajsoup.report.sections.branches import screen_table
+from trajsoup.report.sections.provenance import protocol_table
 from trajsoup.report.sections.results import main_table
 from trajsoup.study.records.files import Records, writing
 from trajsoup.study.records.results import (
@@ -44,6 +45,7 @@ def test_every_stage_leaves_its_record(ran):
     names |= {"frontier", "theory"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
     assert set(ran.records.every(SweepRecord)) == {
+        "crossing", "prescribed", "prescribed-scaling",
         "horizons", "coefficients", "selections", "allocation", "sampling", "scaling", "interpolation", "frontier",
     }  # fmt: skip
 
@@ -83,7 +85,28 @@ def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
     assert len(fields.interpolation_horizons) == 2
     assert max(fields.gain_offsets) == plan.horizon
     assert record.compute.fitted_points.keys() == {"Raw", "Trajectory Soup"}
-    assert (3, plan.horizon) in record.compute.soups
+    assert any((n, t) == (3, plan.horizon) and k in (1, 2, 3) for n, t, k in record.compute.soups)
+    assert record.compute.fit_windows["Trajectory Soup"] == "every point"
+    assert "where raw training validates best" in record.compute.fit_windows["Raw"]
+    assert fields.interpolation_k == 2 == fields.gain_k
+    for path in record.paths:
+        assert path.k == 2
+        assert len(path.losses) == 11
+        assert path.losses[round(10 * path.best_lambda)] == path.best_loss == min(path.losses)
+
+
+def test_the_record_of_evaluations_says_how_models_were_chosen_and_scored(ran):
+    found = ran.records.require(EvaluationsRecord)
+    fields, documents = found.protocol, found.evaluations[0].loss.count
+    assert fields.k_grid == (1, 2, 3)
+    assert fields.scored_documents["test"] == documents
+    assert fields.scored_tokens["validation"] > fields.scored_documents["validation"] > 0
+    assert "fewer tokens first" in fields.tie_rule
+    assert fields.masking.startswith("none")
+    assert "per token" in fields.normalisation
+    assert fields.overall_average is None
+    shown = dict(protocol_table(ran.records)[0].texts)
+    assert shown["K is chosen from"] == "1, 2, 3"
 
 
 def test_gains_of_pairs_are_against_the_mean_of_their_ends(ran):
@@ -138,9 +161,9 @@ def test_both_sides_of_the_answer_have_the_same_freedom(ran):
     rows = {row.name: row for row in ran.records.require(RowsRecord).rows}
     answer = ran.records.require(AnswerRecord)
     soup, single = rows[answer.soup], rows[answer.single]
-    assert {"k", "horizon"} <= set(soup.chosen_on.free)
-    assert {"k", "horizon", "branch"} <= set(single.chosen_on.free)
-    assert soup.budget_tokens <= single.budget_tokens or single.horizon < ran.records.require(PlanRecord).horizon
+    assert set(soup.chosen_on.free) == {"branches", "k"}
+    assert set(single.chosen_on.free) == {"branch", "k"}
+    assert soup.budget_tokens == single.budget_tokens == ran.records.require(PlanRecord).horizon
 
 
 def test_the_chosen_row_is_the_best_of_its_options_on_validation(ran):
@@ -222,7 +245,9 @@ def test_the_frontier_has_its_costs_and_its_two_laws(ran):
     assert {law.series for law in found.laws} == {"Raw", "Trajectory Soup"}
     for law in found.laws:
         assert (law.exponent is None) == (law.missing is not None)
-        assert {score for _, score in law.points} == {p.test_loss.value for p in sweep.points if p.series == law.series}
+        every = {p.test_loss.value for p in sweep.points if p.series == law.series}
+        assert {score for _, score in (*law.points, *law.beyond)} == every
+        assert not law.beyond or law.series == "Raw"
 
 
 def test_predicted_and_measured_soups_stand_side_by_side(ran):

@@ -36,6 +36,7 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     from trajsoup.report.sections.ablations import sweep_table
     from trajsoup.report.sections.branches import screen_table
     from trajsoup.report.sections.compute import frontier_table
+    from trajsoup.report.sections.crossing import crossing_table
     from trajsoup.report.sections.results import fine_tuning_tables, main_table
     from trajsoup.report.sections.scaling import cells_table, fits_table, held_out_table
     from trajsoup.report.sections.seeds import seeds_tables
@@ -44,7 +45,8 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
 
     tables: list[Table] = [screen_table(records.require(ScreenRecord)), main_table(records)]
     if sweeps:
-        tables += [sweep_table(sweep) for sweep in records.every(SweepRecord).values()]
+        every = records.every(SweepRecord).values()
+        tables += [crossing_table(s) if s.kind == "crossing" else sweep_table(s) for s in every]
         points, frontier = sweep_of(records, "frontier"), records.read(FrontierRecord)
         if points is not None and frontier is not None:
             tables.append(frontier_table(frontier, points))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +18,30 @@ class GeometryFields:
     interpolation_grid: tuple[float, ...]
     interpolation_horizons: tuple[int, ...]  # tokens
     gain_offsets: tuple[int, ...]  # tokens over which the relative gain was averaged
+    interpolation_k: int | None = None  # checkpoints of each anchor of a path; None: no path
+    gain_k: int | None = None  # of each anchor whose merge gained; None: no pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFields:
     """What stands behind the points of a compute-scaling figure."""
 
-    soups: tuple[tuple[int, int], ...]  # (N, t) of every plotted soup, in order of compute
+    soups: tuple[tuple[int, int, int], ...]  # (N, t, K) of every plotted merge, in order of compute
     fitted_points: Mapping[str, int]  # curve -> points that entered its fit
+    fit_windows: Mapping[str, str] = field(default_factory=dict[str, str])  # curve -> which points those are, and why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolFields:
+    """How checkpoints are ranked, models chosen and scores made (app:protocol)."""
+
+    k_grid: tuple[int, ...]  # what K is chosen from
+    horizons: tuple[int, ...]  # tokens at which curves and sweeps stop
+    rank_by: str
+    tie_rule: str
+    held_out: str  # which split chooses and which is reported
+    scored_tokens: Mapping[str, int]  # split -> tokens whose loss counts
+    scored_documents: Mapping[str, int]
+    masking: str
+    normalisation: str
+    overall_average: str | None  # None: no items were scored

@@ -28,25 +28,28 @@ def training_flops(horizons: Sequence[float], *, flops_per_token: float) -> floa
 class FullCost:
     """What a model costs in full. Only `training_flops` is on the paper's axis; the rest are columns of their own."""
 
-    training_flops: float | None  # None: the FLOPs of a token are not known
+    training_flops: float | None  # of the branches in the model; None: the FLOPs of a token are not known
     validation_passes: int  # models scored to rank, to select and to sweep
     validation_flops: float | None
     checkpoints: int  # kept on disk
     checkpoint_bytes: int
     merge_read_bytes: int
     merge_write_bytes: int
+    search_tokens: int = 0  # of every branch that was trained so that this model could be chosen
+    search_flops: float | None = None
 
     @property
     def validation_share(self) -> float | None:
-        """Validation FLOPs over training FLOPs."""
-        if self.validation_flops is None or not self.training_flops:
+        """Validation FLOPs over the FLOPs of all that was trained to choose."""
+        if self.validation_flops is None or not self.search_flops:
             return None
-        return self.validation_flops / self.training_flops
+        return self.validation_flops / self.search_flops
 
 
 def cost(
     horizons: Sequence[float],
     *,
+    searched: Sequence[int],
     flops_per_token: float | None,
     checkpoints: int,
     bytes_per_checkpoint: int,
@@ -55,7 +58,11 @@ def cost(
     merged: int,
     soups: int = 1,
 ) -> FullCost:
-    """Count everything. `merged` checkpoints are read once for all `soups`; each soup is written whole."""
+    """Count everything: `horizons` of the branches in the model, `searched` of all that had to be trained to choose it.
+
+    `checkpoints` are those of all that was trained, `validation_passes` all that was scored. `merged` checkpoints
+    are read once for all `soups`; each soup is written whole.
+    """
     known = flops_per_token is not None
     return FullCost(
         training_flops=training_flops(horizons, flops_per_token=flops_per_token) if known else None,
@@ -65,6 +72,8 @@ def cost(
         checkpoint_bytes=checkpoints * bytes_per_checkpoint,
         merge_read_bytes=merged * bytes_per_checkpoint,
         merge_write_bytes=soups * bytes_per_checkpoint,
+        search_tokens=sum(searched),
+        search_flops=training_flops(searched, flops_per_token=flops_per_token) if known else None,
     )
 
 

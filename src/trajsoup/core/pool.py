@@ -10,6 +10,8 @@ from enum import StrEnum
 from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
+TIES = "checkpoints: fewer tokens first, then by branch name; models: fewer branches first, then the smaller K"
+
 
 class Unit(StrEnum):
     """What positions along a branch are counted in."""

@@ -1,6 +1,7 @@
-"""The compatibility screen: admit a branch when J(theta_n(t)) <= epsilon (sec:problem-formulation).
+r"""The compatibility screen: admit a branch when J(theta_n(t)) <= epsilon (sec:problem-formulation).
 
     training losses -> smoothed over a window -> J against tokens -> Verdict at the horizon
+                                                                 \-> who passes at every earlier one (ScreenedAt)
 
 J is the signed relative gap of smoothed training loss to the baseline at the same tokens. A branch *better* than
 the baseline has a negative gap and is admitted; one that is better by more than the tolerance is marked, since a
@@ -80,6 +81,32 @@ def screen(
             unit=pool.unit,
         )
         for pool in pools
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedAt:
+    """The screen at one horizon t: who may enter a soup whose branches stop there."""
+
+    horizon: int
+    admitted: tuple[str, ...]
+    loss_gaps: Mapping[str, float | None]  # J(theta_n(t)); None: the branch has no finite loss by then
+
+
+def screened_at(verdicts: Sequence[Verdict], *, horizon: int, force: Collection[str] = ()) -> ScreenedAt:
+    """Read the screen at an earlier horizon off J against tokens: at the last tokens that were compared by then.
+
+    A branch that ended before the horizon has no theta_n(t): it is not admitted there, unless the full screen admits it
+    where it ended.
+    """
+    gaps = {v.branch: next((gap for at, gap in reversed(v.gaps) if at <= horizon), math.nan) for v in verdicts}
+    reached = {v.branch for v in verdicts if v.admitted or (v.gaps and v.gaps[-1][0] >= horizon)}
+    return ScreenedAt(
+        horizon=horizon,
+        admitted=tuple(
+            v.branch for v in verdicts if v.branch in force or (v.branch in reached and gaps[v.branch] <= v.tolerance)
+        ),
+        loss_gaps={branch: gap if math.isfinite(gap) else None for branch, gap in gaps.items()},
     )
 
 

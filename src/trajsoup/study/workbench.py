@@ -206,6 +206,7 @@ class Workbench:
         return Field(
             pools=self.pools(),
             admitted=tuple(v.branch for v in screen.verdicts if v.admitted),
+            admitted_early={at.horizon: at.admitted for at in screen.early},
             baseline=screen.baseline,
             ks=evaluation.ks,
             n_horizons=evaluation.horizons,

@@ -2,10 +2,12 @@ import dataclasses
 
 import pytest
 
+from tests.report.bowl import B, Shape
 from tests.report.conftest import SMALL
-from tests.report.sample_study import CHECKPOINT_BYTES
+from tests.report.sample_study import CHECKPOINT_BYTES, write_study
 from trajsoup.core.signal import Signal
 from trajsoup.report.sections import compute
+from trajsoup.report.study import open_study
 from trajsoup.study.records.results import sweep_of
 from trajsoup.study.records.scaling import FrontierRecord
 
@@ -41,6 +43,7 @@ def test_what_a_model_costs_includes_storage_and_what_a_merge_reads_and_writes(f
     cost = frontier.largest()["Trajectory Soup"].cost
     kept = len(SMALL.branches) * SMALL.checkpoints
     assert (cost.checkpoints, cost.checkpoint_bytes) == (kept, kept * CHECKPOINT_BYTES)
+    assert cost.search_tokens == len(SMALL.branches) * SMALL.horizon
     assert cost.merge_write_bytes == CHECKPOINT_BYTES
     assert frontier.largest()["Raw"].cost.merge_read_bytes == 0
     assert "576.0 GB" in [cell for line in compute.costs_table(frontier).texts for cell in line]
@@ -50,3 +53,36 @@ def test_the_frontiers_table_has_the_models_that_no_cheaper_one_equals(records, 
     table = compute.frontier_table(frontier, sweep_of(records, "frontier"))
     assert [row.soup for row in table.rows] == [p.row for p in frontier.points if p.improving]
     assert all(any(law.series in note for note in table.notes) for law in frontier.laws)
+
+
+def test_a_model_that_was_chosen_costs_what_all_it_was_chosen_from_cost(tmp_path):
+    """Chosen branches only were counted: a soup of two out of five cost as much as if nobody had trained the others."""
+    folder = write_study(tmp_path, Shape(checkpoints=12, logged=20, rejected="EXP5", until="sweeps"))
+    record = open_study(folder).require(FrontierRecord)
+    sweep = {p.row: p for p in sweep_of(open_study(folder), "frontier").points}
+    for p in record.points:
+        chosen = sweep[p.row]
+        if p.series == "Raw":
+            assert p.cost.search_tokens == p.budget_tokens
+        else:
+            furthest = max(chosen.chosen_on.trained.values())
+            assert p.cost.search_tokens == 5 * furthest  # the rejected one was trained to be rejected
+            assert p.cost.checkpoints == 5 * round(12 * furthest / (600 * B))
+            assert p.cost.validation_passes == p.cost.checkpoints + chosen.chosen_on.among
+            assert p.cost.search_tokens >= p.budget_tokens
+        assert (p.n_branches, p.horizon, p.k) == (chosen.n_branches, chosen.horizon, chosen.k)
+
+
+def test_points_beyond_the_window_of_the_fit_enter_no_law_and_are_drawn_open(records, frontier):
+    sweep = sweep_of(records, "frontier")
+    (figure,) = [f for f in compute.section(records).figures if f.name == "frontier-loss"]
+    raw = [p for p in sweep.points if p.series == "Raw"]
+    last = min(raw, key=lambda p: p.validation_loss).budget_tokens  # validation says where raw training saturates
+    (law,) = [law for law in frontier.laws if law.series == "Raw" and law.signal is Signal.LOSS]
+    assert len(law.beyond) == sum(p.budget_tokens > last for p in raw) > 0
+    assert len(law.points) == len(raw) - len(law.beyond)
+    assert law.measured_until == pytest.approx(last * frontier.flops_per_token)
+    assert f"until {last:,} tokens" in law.window
+    (marks,) = [trace for trace in figure.figure.data if trace.name == "Raw"]
+    assert list(marks.marker.symbol).count("circle-open") == len(law.beyond)
+    assert law.window in figure.says

@@ -6,7 +6,7 @@ import pytest
 from trajsoup.report.page import page_parts
 from trajsoup.report.sections import geometry
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import GeometryRecord
+from trajsoup.study.records.results import GeometryRecord, ValidationRecord
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example-study"
 
@@ -69,3 +69,29 @@ def test_barriers_are_those_of_the_recorded_paths(example):
 def test_a_study_without_geometry_has_no_section(tmp_path):
     (tmp_path / "records").mkdir()
     assert geometry.section(open_study(tmp_path)) is None
+
+
+def test_the_gain_in_points_of_the_overall_average_is_drawn_beside_the_one_in_loss(records):
+    record = records.require(GeometryRecord)
+    figures = {f.name: f for f in geometry.section(records).figures}
+    drawn = figures["direction-gain-accuracy"].figure.data[-1]
+    assert list(drawn.y) == pytest.approx([100 * p.accuracy_gain for p in record.pairs])
+    assert "points" in figures["direction-gain-accuracy"].says
+    for pair in record.pairs:
+        assert pair.accuracy_gain == pytest.approx(sum(pair.accuracy_gains.values()) / len(pair.accuracy_gains))
+        assert pair.accuracy_gains.keys() == pair.gains.keys()
+    assert record.accuracy_relation.pairs == len(record.pairs)
+
+
+def test_raw_merged_and_best_interpolation_are_drawn_over_tokens(records):
+    record, validation = records.require(GeometryRecord), records.require(ValidationRecord)
+    (figure,) = [f for f in geometry.section(records).figures if f.name == "interpolation-tokens"]
+    traces = {trace.name: trace for trace in figure.figure.data}
+    assert set(traces) == {"EXP1 raw", "EXP1 merged", "EXP2 raw", "EXP2 merged", "best interpolation"}
+    raw = [c.loss for c in validation.checkpoints if c.branch == "EXP1"]
+    assert list(traces["EXP1 raw"].y) == raw
+    assert list(traces["EXP2 merged"].y) == [path.losses[-1] for path in record.paths]
+    assert list(traces["best interpolation"].y) == [min(path.losses) for path in record.paths]
+    (table,) = [t for t in geometry.tables(record) if t.name == "paths"]
+    shown = [(row.cells[4].value, row.cells[6].value) for row in table.rows]
+    assert shown == [(path.losses[0], path.best_lambda) for path in record.paths]

@@ -71,3 +71,14 @@ def test_comparisons_are_counted_by_what_their_intervals_say(records):
 def test_a_study_without_scores_has_no_results(tmp_path):
     study = write_study(tmp_path, dataclasses.replace(SMALL, until="rows"))
     assert results.section(open_study(study)) is None
+
+
+def test_the_prescribed_rows_stand_beside_the_chosen_ones_ranked_both_ways(records):
+    tables = {t.name: t for t in results.section(records).every_table}
+    shown = {(line[0], line[1]) for line in tables["prescribed"].texts}
+    for ranking in ("loss", "accuracy"):
+        for model in ("Trajectory Soup (Limited), K = 4", "Single EXP Merge (EXP2), K = 12"):
+            assert (model, f"N = 3, ranked by {ranking}") in shown
+    assert ("Model Soup (Extended)", "N = 3") in shown
+    against = {(line[0], line[1]) for line in tables["prescribed-comparisons"].texts}
+    assert ("Trajectory Soup (Extended), K = 4", "Single EXP Merge (EXP1), K = 12") in against

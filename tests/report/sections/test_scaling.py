@@ -34,7 +34,7 @@ def test_every_mark_of_the_surface_carries_its_soup_and_the_best_a_star():
 
 def test_the_surface_and_its_words_are_the_cells_of_the_record(records):
     cells = sweep_of(records, "scaling").cells
-    surface, merge_size, _ = scaling.section(records).figures
+    surface, merge_size, *_ = scaling.section(records).figures
     (best,) = [c for c in cells if c.best]
     assert f"N = {best.n_branches}, K = {best.k} ({best.loss:.4f})" in surface.says
     drawn = sorted(y for trace in merge_size.figure.data for y in trace.y)
@@ -70,7 +70,7 @@ def test_without_the_sweep_theory_is_shown_all_the_same_and_its_points_lead_nowh
     copy = shutil.copytree(study, tmp_path / "study")
     (copy / "records" / "sweeps" / "scaling.json").unlink()
     section, tables = tables_of(open_study(copy))
-    (figure,) = section.figures
+    (figure,) = [f for f in section.figures if f.name in ("surface", "merge-size", "predicted")]
     assert figure.name == "predicted"
     assert {custom[0] for trace in figure.figure.data[1:] for custom in trace.customdata} == {None}
     assert {"theory", "held-out"} < set(tables)
@@ -94,3 +94,11 @@ def test_the_prediction_caption_says_on_which_side_the_model_errs(theory):
     assert "promises too little" in words(-0.01)
     assert "lean" not in words(-1e-6)  # nothing beside the gain
     assert "Best K for N = 3: predicted 2, measured 1." in words(0.01)
+
+
+def test_branches_in_their_order_are_drawn_up_to_the_papers_peak(records):
+    (figure,) = [f for f in scaling.section(records).figures if f.name == "nested-accuracy"]
+    one = next(trace for trace in figure.figure.data if trace.name == "N = 2")
+    assert {10, 12, 14, 16} <= set(one.x)
+    assert list(one.marker.symbol).count("star") == 1
+    assert "N = 3" in figure.says

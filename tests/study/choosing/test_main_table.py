@@ -1,8 +1,11 @@
 """Entries are arithmetic on pools: no weight, no model."""
 
+import dataclasses
+
 import pytest
 
 from tests.study.choosing.fields import EVERY, four_branches, options
+from trajsoup.core.budget import Setting
 from trajsoup.study.choosing.main_table import main_entries
 
 
@@ -36,4 +39,20 @@ def test_the_soup_and_the_single_merge_choose_among_the_same_k(field):
     by_name = {entry.name: entry for entry in main_entries(field)}
     single, soup = by_name["single-merge"], by_name["trajectory-soup/extended"]
     assert {option.k for option in options(single)} == {option.k for option in options(soup)} == {1, 2, 4}
-    assert {option.horizon for option in options(single)} == {option.horizon for option in options(soup)}
+
+
+def test_no_row_of_the_main_table_chooses_its_horizon_so_extended_is_never_limited(field):
+    for entry in main_entries(field):
+        if entry.name != "raw-best":  # a checkpoint is a position
+            for option in options(entry):
+                share = len(option.branches) if entry.setting is Setting.LIMITED else 1
+                assert option.horizon == 12 * EVERY // share, entry.name
+
+
+def test_a_limited_soup_takes_the_branches_that_pass_where_they_stop(field):
+    late = dataclasses.replace(field, admitted_early={600: ("EXP1", "BAD"), 400: ("EXP1", "EXP2", "EXP3", "BAD")})
+    found = {entry.name: {o.branches for o in options(entry)} for entry in main_entries(late)}
+    assert {b for b in found["trajectory-soup/limited"] if len(b) == 2} == {("EXP1", "BAD")}
+    assert ("EXP1", "EXP2", "BAD") in found["trajectory-soup/limited"]
+    assert all("BAD" not in b for b in found["trajectory-soup/extended"])
+    assert found["single-merge"] == {("EXP1",), ("EXP2",), ("EXP3",)}

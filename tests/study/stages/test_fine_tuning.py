@@ -1,6 +1,8 @@
 """Every model of the main table goes through the same fine-tuning; the test models are made by hand, not trained."""
 
 import dataclasses
+import json
+import re
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from trajsoup.lm import live
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.report.sections.results import fine_tuning_tables
+from trajsoup.store.scores import validation_store
 from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -40,6 +43,7 @@ A, B = "branches/EXP1/checkpoint-1", "branches/EXP2/checkpoint-1"
 ROWS = {
     "raw-final": {A: 1.0},
     "single/EXP1": {A: 1.0},
+    "single/EXP2": {B: 1.0},
     "single-merge": {A: 1.0},
     "trajectory-soup/limited": {A: 0.5, B: 0.5},
 }
@@ -49,7 +53,7 @@ def row(name, weights):
     chosen_on = ChosenOn(split=Split.VALIDATION, signal=Signal.LOSS, free=(), among=1, score=None)
     return RowRecord(
         name=name, label=name, strategy="", setting=None, select="top-k", coefficients="equal", k=1, horizon=1,
-        budget_tokens=1, branches=("EXP1",), weights=weights, chosen_on=chosen_on,
+        budget_tokens=1, branches=("EXP1",), weights=weights, chosen_on=chosen_on, alone=name.startswith("single/"),
     )  # fmt: skip
 
 
@@ -110,7 +114,27 @@ def test_the_same_model_under_two_names_ends_the_same(bench):
 
 def test_soup_and_single_merge_are_compared_in_loss_and_tasks(bench):
     compared = bench.records.require(FineTuningRecord).comparisons
-    assert {(c.name, c.signal) for c in compared} == {("soup-limited", s) for s in Signal}
+    names = ("soup-limited", "soup-limited-rechosen")
+    assert {(c.name, c.signal) for c in compared} == {(name, s) for name in names for s in Signal}
+
+
+def test_the_strongest_single_is_chosen_anew_after_fine_tuning_and_not_by_what_is_reported(bench):
+    record = bench.records.require(FineTuningRecord)
+    stored = validation_store(bench.setup.output / "scores" / "sft")
+    losses = {}
+    for path in stored.folder.rglob("*.json"):
+        found = json.loads(path.read_text())
+        if found.get("split") == "validation":
+            losses.setdefault(found["name"], []).append(found)
+    assert set(losses) == {"single/EXP1", "single/EXP2"}  # no other row has anything to choose
+    assert all(len(runs) == 2 for runs in losses.values())  # a run with each seed, none before fine-tuning
+    assert record.strongest_single in losses
+    assert {c.reference for c in record.comparisons if c.name == "soup-limited-rechosen"} == {record.strongest_single}
+
+
+def test_the_record_says_which_data_the_fine_tuning_saw(bench):
+    data = bench.records.require(FineTuningRecord).settings["data"]
+    assert len(re.findall(r"[0-9a-f]{64}", data)) == 3
 
 
 def test_what_is_scored_is_never_tuned_again(bench, monkeypatch):

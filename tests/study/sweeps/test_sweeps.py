@@ -1,5 +1,7 @@
 """The sweeps of the table, as entries over a field."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -135,3 +137,126 @@ def test_soups_are_compared_with_the_best_single_merge_of_their_budget(field):
         ("trajectory-soup/limited@1200", "single-merge@1200"),
         ("trajectory-soup/extended@1200", "single-merge@1200"),
     ]
+
+
+def crossed(field, score):
+    found = entries(field, "crossing")
+    return {c.entry.key: c for c in choose_entries(found, lambda rows: {r.name: losses(score(r)) for r in rows})}
+
+
+def test_the_crossing_curve_has_every_budget_and_every_n_whose_share_was_saved(field):
+    found = crossed(field, lambda row: len(row.weights))
+    shares = {key: (len(c.option.branches), c.option.horizon) for key, c in found.items() if "limited" in key}
+    assert shares == {
+        "limited/EXP1+EXP2+EXP3@300": (3, 100), "limited/EXP1+EXP2@600": (2, 300), "limited/EXP1+EXP2+EXP3@600": (3, 200),
+        "limited/EXP1+EXP2+EXP3@900": (3, 300), "limited/EXP1+EXP2@1200": (2, 600), "limited/EXP1+EXP2+EXP3@1200": (3, 400),
+    }  # fmt: skip
+    assert {c.option.budget_tokens for c in found.values()} == {300, 600, 900, 1200}
+    assert all(c.option.budget_tokens == c.entry.x for c in found.values())
+
+
+def test_the_serial_run_may_merge_as_many_as_the_soup_and_all_that_it_has(field):
+    found = crossed(field, lambda row: 1 / len(row.weights))  # the more the better
+    assert (found["limited/EXP1+EXP2+EXP3@900"].option.k, found["serial/EXP1+EXP2+EXP3@900"].option.k) == (2, 6)
+    assert found["serial@1200"].option.k == 12
+    few = crossed(field, lambda row: len(row.weights))
+    assert (
+        few["limited/EXP1+EXP2@1200"].option.k,
+        few["serial/EXP1+EXP2@1200"].option.k,
+        few["serial@1200"].option.k,
+    ) == (1, 2, 1)
+    every = [option.k for option in found["serial@600"].decision.compared]
+    assert every == [1, 2, 4, 6]  # the study's K, all six of the run, and the six of both soups
+
+
+def test_each_limited_soup_is_compared_with_the_serial_run_free_and_matched(field):
+    chosen = list(crossed(field, lambda row: len(row.weights)).values())
+    pairs = [(m.entry.key, r.entry.key) for m, r in SWEEPS["crossing"].pairs(chosen) if m.entry.x == 1200]
+    assert pairs == [
+        ("limited/EXP1+EXP2@1200", "serial@1200"), ("limited/EXP1+EXP2@1200", "serial/EXP1+EXP2@1200"),
+        ("limited/EXP1+EXP2+EXP3@1200", "serial@1200"), ("limited/EXP1+EXP2+EXP3@1200", "serial/EXP1+EXP2+EXP3@1200"),
+    ]  # fmt: skip
+
+
+def test_the_crossing_curve_is_made_by_every_study_that_does_not_say_otherwise():
+    assert [s.kind for s in parse_sweeps(None, where="")] == ["crossing"]
+    assert parse_sweeps([], where="") == ()
+    assert "crossing" in [s.kind for s in parse_sweeps("paper", where="")]
+
+
+def prescribed_rows(field):
+    """Key -> the one row of each entry: nothing is asked."""
+    found = {}
+    for entry in entries(field, "prescribed"):
+        (found[entry.key],) = options(entry)
+    return found
+
+
+def test_the_prescribed_rows_are_the_papers_three_branches_with_k_4_and_singles_with_k_12(field):
+    found = prescribed_rows(field)
+    assert {(key, len(o.branches), o.k, o.horizon) for key, o in found.items() if "model" not in key} == {
+        ("trajectory-soup/limited/EXP1+EXP2+EXP3/loss", 3, 4, 400),
+        ("trajectory-soup/extended/EXP1+EXP2+EXP3/loss", 3, 4, 1200),
+        ("single/EXP1/N=3/loss", 1, 12, 1200), ("single/EXP2/N=3/loss", 1, 12, 1200),
+        ("single/EXP3/N=3/loss", 1, 12, 1200), ("full-soup/limited/EXP1+EXP2+EXP3", 3, None, 400),
+        ("full-soup/extended/EXP1+EXP2+EXP3", 3, None, 1200),
+    }  # fmt: skip
+    assert set(found["model-soup/limited/EXP1+EXP2+EXP3"].weights) == {"EXP1/4", "EXP2/4", "EXP3/4"}
+
+
+def test_more_admitted_branches_are_prescribed_beside_the_first_three_and_a_clipped_k_is_said():
+    five = [pool(f"EXP{i}") for i in range(1, 6)]
+    wide = field_of(*five, admitted=tuple(p.branch for p in five))
+    found = prescribed_rows(wide)
+    assert found["trajectory-soup/extended/EXP1+EXP2+EXP3+EXP4+EXP5/loss"].branches == tuple(
+        f"EXP{i}" for i in range(1, 6)
+    )
+    assert found["trajectory-soup/limited/EXP1+EXP2+EXP3+EXP4+EXP5/loss"].k == 2  # a fifth of twelve checkpoints
+    said = {entry.key: entry.at.x for entry in entries(wide, "prescribed")}
+    assert said["single/EXP1/N=5/loss"] == "Single EXP Merge (EXP1), K = 12 (all there are of 20)"
+    assert said["single/EXP1/N=3/loss"] == "Single EXP Merge (EXP1), K = 12"
+
+
+def test_both_rankings_stand_side_by_side_where_items_are_scored(field):
+    def scored(p):
+        worse = [replace(c, accuracy=1 - i / 100) for i, c in enumerate(p.candidates)]  # the early ones answer best
+        return replace(p, candidates=tuple(worse))
+
+    both = prescribed_rows(replace(field, pools=tuple(map(scored, field.pools))))
+    by_loss, by_accuracy = (set(both[f"single/EXP1/N=3/{s}"].weights) for s in ("loss", "accuracy"))
+    assert by_loss == by_accuracy == {f"EXP1/{i}" for i in range(1, 13)}
+    by_loss, by_accuracy = (
+        set(both[f"trajectory-soup/extended/EXP1+EXP2+EXP3/{s}"].weights) for s in ("loss", "accuracy")
+    )
+    assert {"EXP1/12", "EXP1/9"} <= by_loss
+    assert {"EXP1/1", "EXP1/4"} <= by_accuracy
+    assert not by_loss & by_accuracy
+
+
+def test_a_prescribed_soup_is_compared_with_every_single_of_its_n_and_with_the_soups_of_its_setting(field):
+    chosen = choose_entries(
+        entries(field, "prescribed"), lambda rows: {row.name: losses(len(row.weights)) for row in rows}
+    )
+    pairs = [(m.entry.key, r.entry.key) for m, r in SWEEPS["prescribed"].pairs(chosen)]
+    assert [r for m, r in pairs if m == "trajectory-soup/limited/EXP1+EXP2+EXP3/loss"] == [
+        "model-soup/limited/EXP1+EXP2+EXP3", "full-soup/limited/EXP1+EXP2+EXP3",
+        "single/EXP1/N=3/loss", "single/EXP2/N=3/loss", "single/EXP3/N=3/loss",
+    ]  # fmt: skip
+    assert len(pairs) == 10
+
+
+def test_ablations_change_one_ingredient_of_the_prescribed_soup_and_choose_nothing(field):
+    for kind in ("coefficients", "selections"):
+        for entry in entries(field, kind):
+            (option,) = options(entry)
+            assert option.branches == ("EXP1", "EXP2", "EXP3")
+            assert option.k in (4, None)
+
+
+def test_prescribed_scaling_adds_branches_in_their_order_and_shows_where_the_paper_peaks(field):
+    sizes = {}
+    for entry in entries(field, "prescribed-scaling"):
+        (option,) = options(entry)
+        assert option.branches == ("EXP1", "EXP2", "EXP3")[: len(option.branches)]
+        sizes.setdefault(len(option.branches), []).append(len(option.weights))
+    assert sizes == {1: [1, 2, 4, 10, 11, 12], 2: [2, 4, 8, 10, 12, 14, 16], 3: [3, 6, 12, 15]}

@@ -44,6 +44,11 @@ class Option:
         """The row of W."""
         return Row(name=self.name, weights=self.weights, groups=self.groups)
 
+    @property
+    def trained(self) -> dict[str, int]:
+        """Branch -> the tokens that it was trained for."""
+        return {name: self.horizon or self.budget_tokens // len(self.branches) for name in self.branches}
+
     def _digest(self) -> str:
         listed: list[object] = [*_exact(self.weights)]
         if self.groups:
@@ -67,7 +72,17 @@ class Decision:
     among: int = 1  # how many rows were compared
     score: float | None = None  # of the winner
     notes: tuple[str, ...] = ()
+    compared: tuple[Option, ...] = ()  # with what; empty: with nothing
     validation: ValidationScores | None = None  # of the chosen row, where somebody asked (`with_scores_of_the_chosen`)
+
+    @property
+    def trained(self) -> dict[str, int]:
+        """Branch -> the tokens that had to be trained so that this could be chosen: of all that was compared."""
+        furthest: dict[str, int] = {}
+        for option in (self.option, *self.compared):
+            for name, tokens in option.trained.items():
+                furthest[name] = max(tokens, furthest.get(name, 0))
+        return furthest
 
 
 Request = Score  # a method may one day ask for more: the gradient of a loss with respect to w, the Gram matrix
@@ -120,7 +135,9 @@ def best_of(options: Sequence[Option], *, rank_by: Signal, free: tuple[str, ...]
         return Decision(option=options[0])
     scores = yield Score(options=tuple(each.values()))
     winner = choose({name: scores[name] for name in each}, rank_by=rank_by)
-    return Decision(option=each[winner.name], free=free, among=len(each), score=winner.score)
+    return Decision(
+        option=each[winner.name], free=free, among=len(each), score=winner.score, compared=tuple(each.values())
+    )
 
 
 def with_scores_of_the_chosen(asking: Asking) -> Asking:

@@ -48,4 +48,4 @@ def _by_ingredients(freedom: Freedom, options: tuple[Option, ...]) -> Decision:
     def cost(option: Option) -> tuple[float, tuple[str, ...]]:
         return math.fsum(scores[key] for key in option.weights) / len(option.weights), option.branches
 
-    return Decision(option=min(options, key=cost), free=freedom.free, among=len(options))
+    return Decision(option=min(options, key=cost), free=freedom.free, among=len(options), compared=options)

@@ -11,6 +11,7 @@ from trajsoup.report.sections import (
     ablations,
     branches,
     compute,
+    crossing,
     curves,
     geometry,
     provenance,
@@ -20,6 +21,12 @@ from trajsoup.report.sections import (
 from trajsoup.study.records.files import Records
 
 SECTIONS = [
+    Entry(
+        name="crossing",
+        title="One long run or several short ones",
+        make=crossing.section,
+        missing="Limited and serial training have not been compared over the budget: `trajsoup sweep` does it.",
+    ),
     Entry(name="results", title="Results", make=results.section, missing="No soup has been scored on test yet."),
     Entry(name="curves", title="Over tokens", make=curves.section, missing="No checkpoint has been scored yet."),
     Entry(

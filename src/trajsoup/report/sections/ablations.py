@@ -21,7 +21,15 @@ from trajsoup.study.records.results import ComparisonRecord, Evidence, SweepPoin
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-ELSEWHERE = ("horizons", "scaling", "interpolation", "frontier")  # kinds of sweep that other sections draw
+ELSEWHERE = (
+    "crossing",
+    "prescribed",
+    "prescribed-scaling",
+    "horizons",
+    "scaling",
+    "interpolation",
+    "frontier",
+)  # kinds of sweep that other sections draw
 FIRST = ("coefficients", "selections", "allocation", "sampling")  # the paper's order; others follow
 ORDERED = ("allocation", "sampling")  # their entries have an order, so they are a curve
 LOSS = Signal.LOSS

@@ -94,9 +94,23 @@ def screen_table(screen: ScreenRecord) -> Table:
             "loss": lambda v: number(v.loss, ".4f"),
             "J": lambda v: number(v.loss_gap, "+.2%"),
             "verdict": lambda v: text(v.word + low * v.suspiciously_low),
+            "admitted earlier at": lambda v: text(_earlier(v.branch, screen)),
         },
-        notes=[f"Against {screen.baseline}, tolerance {screen.tolerance:.1%}, on a {screen.measured_on}."],
+        notes=[
+            f"Against {screen.baseline}, tolerance {screen.tolerance:.1%}, on a {screen.measured_on}. J and verdict "
+            "are of the full horizon; a soup whose branches stop earlier takes those that pass where they stop."
+        ],
     )
+
+
+def _earlier(branch: str, screen: ScreenRecord) -> str:
+    """At how many of the saved positions a soup may take the branch."""
+    if not screen.early:
+        return "not screened"
+    passed = [at.horizon for at in screen.early if branch in at.admitted]
+    if len(passed) in (0, len(screen.early)):
+        return "all positions" if passed else "none"
+    return f"{len(passed)} of {len(screen.early)} positions, first {tokens_text(passed[0])}, last {tokens_text(passed[-1])}"
 
 
 def screen_words(screen: ScreenRecord) -> str:

@@ -65,7 +65,10 @@ def section(records: Records) -> Section | None:
 def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
     """The full cost of every model that no cheaper one of its series equals."""
     points = {p.row: p for p in sweep.points}
-    laws = [f"Law of {law.series}, {law.split.value} {law.signal.value}: {law_words(law)}." for law in record.laws]
+    laws = [
+        f"Law of {law.series}, {law.split.value} {law.signal.value} ({law.window}): {law_words(law)}."
+        for law in record.laws
+    ]
     arrows = [
         f"{_name(a.name)} ({a.signal.value}): {style.difference_text(a.gain, a.signal)}." for a in record.annotations
     ]
@@ -77,7 +80,11 @@ def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
             "series": lambda p: text(p.series),
             "branches": lambda p: text("+".join(points[p.row].branches)),
             "tokens": lambda p: tokens(p.budget_tokens),
+            "N": lambda p: number(p.n_branches),
+            "tokens each": lambda p: tokens(p.horizon),
+            "K": lambda p: number(p.k),
             "FLOPs": lambda p: number(p.cost.training_flops, ".3g"),
+            "trained to choose": lambda p: tokens(p.cost.search_tokens),
             "validation passes": lambda p: number(p.cost.validation_passes),
             "checkpoints": lambda p: _bytes(p.cost.checkpoint_bytes),
             "merge": lambda p: _bytes(p.cost.merge_read_bytes + p.cost.merge_write_bytes),
@@ -91,7 +98,7 @@ def frontier_table(record: FrontierRecord, sweep: SweepRecord) -> Table:
 def costs_table(record: FrontierRecord) -> Table:
     """What a model costs besides the compute on the axis."""
     shares = [
-        f"validation adds {f'{share:.1%}' if share >= 0.001 else 'less than 0.1%'} to the training FLOPs of {series}"
+        f"validation adds {f'{share:.1%}' if share >= 0.001 else 'less than 0.1%'} to the FLOPs trained to choose {series}"
         for series, p in record.largest().items()
         if (share := p.cost.validation_share)
     ]
@@ -103,6 +110,8 @@ def costs_table(record: FrontierRecord) -> Table:
         {
             "model": lambda p: text(p.series),
             "training FLOPs": lambda p: number(p.cost.training_flops, ",.4g"),
+            "trained to choose": lambda p: tokens(p.cost.search_tokens),
+            "FLOPs to choose": lambda p: number(p.cost.search_flops, ",.4g"),
             "validation passes": lambda p: number(p.cost.validation_passes),
             "validation FLOPs": lambda p: number(p.cost.validation_flops, ",.4g"),
             "checkpoints kept": lambda p: number(p.cost.checkpoints),
@@ -111,7 +120,9 @@ def costs_table(record: FrontierRecord) -> Table:
             "written": lambda p: _bytes(p.cost.merge_write_bytes),
         },
         notes=[
-            f"{said[:1].upper()}{said[1:]}Only training FLOPs are on the axis of the figure; the rest comes on top."
+            f"{said[:1].upper()}{said[1:]}Only training FLOPs, of the branches in the model, are on the axis of the figure; "
+            "the rest comes on top. Trained to choose: every branch that was compared or screened, to the furthest horizon "
+            "compared; passes and checkpoints are of all of them."
         ],
     )
 
@@ -178,6 +189,9 @@ def _frontier(
                     hovertemplate=f"{style.plain(law.series)}<br>%{{x:.3g}} {what}: %{{y:.4f}}<extra></extra>",
                     showlegend=dash == "solid",
                 )
+    beyond = {
+        (law.series, compute) for law in record.laws if law.signal is signal for compute, _ in law.beyond
+    }  # of its window
     for series, colour in colours.items():
         mine = [p for p in record.points if p.series == series and p.row in scores]
         raw = strategies[series] == RAW
@@ -189,7 +203,12 @@ def _frontier(
             marker={
                 "color": colour,
                 "size": [10 if p.improving else 7 for p in mine],
-                "symbol": ["circle" if raw else "diamond" if p.improving else "diamond-open" for p in mine],
+                "symbol": [
+                    ("circle-open" if (series, record.compute(p)) in beyond else "circle")
+                    if raw
+                    else ("diamond" if p.improving else "diamond-open")
+                    for p in mine
+                ],
             },
             **style.marks(
                 [p.row for p in mine],
@@ -244,8 +263,11 @@ def _says(record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapp
         if a.signal is signal:
             sure = ", extrapolated" if a.raw_extrapolated or a.soup_extrapolated else ""
             parts.append(f"{_name(a.name)}: {style.difference_text(a.gain, signal)} for the soup{sure}.")
-    parts += [f"Law of {law.series}: {law_words(law)}." for law in record.laws if law.signal is signal]
-    return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
+    parts += [f"Law of {law.series} ({law.window}): {law_words(law)}." for law in record.laws if law.signal is signal]
+    said = (
+        "Dotted lines are extrapolated, open circles lie beyond the fit's window; bands are 95% over resampled points."
+    )
+    return " ".join([*parts, said])
 
 
 def _fields_table(records: Records) -> tuple[Table, ...]:
@@ -255,9 +277,9 @@ def _fields_table(records: Records) -> tuple[Table, ...]:
     if fields is None:
         return ()
     lines = [
-        ("merges, cheapest first", ", ".join(f"N = {n} at {format_tokens(t)}" for n, t in fields.soups)),
+        ("merges, cheapest first", ", ".join(f"N = {n} at {format_tokens(t)}, K = {k}" for n, t, k in fields.soups)),
         *(
-            (f"points that the law of {curve} is fitted to", str(count))
+            (f"points that the law of {curve} is fitted to", f"{count}, {fields.fit_windows.get(curve, 'every point')}")
             for curve, count in fields.fitted_points.items()
         ),
     ]

@@ -5,6 +5,7 @@ fig:direction-heatmap, fig:interpolation and fig:direction-gain.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,11 +13,20 @@ from typing import TYPE_CHECKING
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report import style
+from trajsoup.report.cells import score, signed, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Row, Table, number, pairs_table, tabulate, text
 from trajsoup.report.words import SAME, counted
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import GeometryRecord, ProjectedPoint, SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.results import (
+    GeometryRecord,
+    MeasuredPair,
+    ProjectedPoint,
+    SweepPoint,
+    SweepRecord,
+    ValidationRecord,
+    sweep_of,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -57,11 +67,21 @@ def section(records: Records) -> Section | None:
             lambda: _interpolation(lines),
         ),
         (
-            len(record.pairs) > 1,
-            "direction-gain",
-            "Alignment and gain",
-            gain_words(record),
-            lambda: direction_gain(record),
+            bool(record.paths),
+            "interpolation-tokens",
+            "Raw, merged and interpolated over tokens (validation)",
+            _over_tokens_words(record),
+            lambda: over_tokens(record, records.read(ValidationRecord)),
+        ),
+        *(
+            (
+                len(_pair_gains(record, signal)) > 1,
+                name,
+                f"Alignment and gain ({signal.value})",
+                gain_words(record, signal),
+                functools.partial(direction_gain, record, signal),
+            )
+            for name, signal in (("direction-gain", LOSS), ("direction-gain-accuracy", Signal.ACCURACY))
         ),
         (
             bool(record.displacements),
@@ -110,51 +130,78 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
             "second": lambda p: text(p.second),
             "cosine": lambda p: number(p.cosine, ".4f"),
             "gain": lambda p: number(p.gain, "+.4f"),
+            "gain in points": lambda p: signed(p.accuracy_gain, Signal.ACCURACY),
         },
-        notes=["Averaged over horizons."],
+        notes=["Averaged over horizons. Points of the Overall Average above the mean of its ends."],
     )
-    return tuple(table for table in (directions, angles, pairs) if table.rows)
+    paths = tabulate(
+        "paths",
+        "The line between two anchors at every horizon (validation)",
+        record.paths,
+        {
+            "from": lambda p: text(p.first),
+            "to": lambda p: text(p.second),
+            "tokens each": lambda p: tokens(p.tokens),
+            "K": lambda p: number(p.k),
+            "loss at 0": lambda p: score(p.losses[0] if p.losses else None, LOSS),
+            "loss at 1": lambda p: score(p.losses[-1] if p.losses else None, LOSS),
+            "best lambda": lambda p: number(p.best_lambda, "g"),
+            "loss there": lambda p: score(p.best_loss, LOSS),
+            "barrier": lambda p: number(p.barrier, ".4f"),
+        },
+    )
+    return tuple(table for table in (directions, angles, pairs, paths) if table.rows)
 
 
-def direction_gain(record: GeometryRecord) -> Figure:
+def _pair_gains(record: GeometryRecord, signal: Signal) -> list[tuple[MeasuredPair, float]]:
+    """Every pair with its gain by one signal."""
+    found = [(p, p.gain if signal is LOSS else p.accuracy_gain) for p in record.pairs]
+    return [(p, gain) for p, gain in found if gain is not None]
+
+
+def direction_gain(record: GeometryRecord, signal: Signal = LOSS) -> Figure:
     """The gain of merging two branches over the cosine of their directions, with the fitted line and its band."""
-    figure = style.figure(x="cosine of the two directions", y="gain (nats per token)", height=380, showlegend=False)
-    line = record.relation_line
+    figure = style.figure(x="cosine of the two directions", y=f"gain ({signal.unit})", height=380, showlegend=False)
+    line = record.relation_line if signal is LOSS else record.accuracy_line
     if line:
-        low, high = [p.y if p.low is None else p.low for p in line], [p.y if p.high is None else p.high for p in line]
+        low, high = (
+            [style.shown(p.y if v is None else v, signal) for p, v in bounds]
+            for bounds in ([(p, p.low) for p in line], [(p, p.high) for p in line])
+        )
         figure.add_scatter(**style.band([p.x for p in line], low, high, style.SOUP))
         figure.add_scatter(
             x=[p.x for p in line],
-            y=[p.y for p in line],
+            y=[style.shown(p.y, signal) for p in line],
             mode="lines",
             line={"color": style.SOUP, "width": 2},
             hoverinfo="skip",
         )
+    drawn = _pair_gains(record, signal)
     figure.add_scatter(
-        x=[p.cosine for p in record.pairs],
-        y=[p.gain for p in record.pairs],
+        x=[p.cosine for p, _ in drawn],
+        y=[style.shown(gain, signal) for _, gain in drawn],
         mode="markers",
         marker={"size": 11, "color": style.COLOURS[0]},
         text=[
             f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
-            f"{style.difference_text(p.gain, LOSS)}"
-            for p in record.pairs
+            f"{style.difference_text(gain, signal)}"
+            for p, gain in drawn
         ],
         hovertemplate="%{text}<extra></extra>",
     )
     return figure
 
 
-def gain_words(record: GeometryRecord) -> str:
+def gain_words(record: GeometryRecord, signal: Signal = LOSS) -> str:
     """Whether weaker alignment goes with larger gains here."""
-    gains = [p.gain for p in record.pairs]
+    gains = [gain for _, gain in _pair_gains(record, signal)]
     if not gains:
         return "No pair was scored."
     words = (
         f"{sum(gain > 0 for gain in gains)} of {counted(len(gains), 'pair gains', 'pairs gain')} by merging, from "
-        f"{style.difference_text(min(gains), LOSS)} to {style.difference_text(max(gains), LOSS)}, averaged over horizons."
+        f"{style.difference_text(min(gains), signal)} to {style.difference_text(max(gains), signal)}, averaged over horizons."
     )
-    found = record.relation
+    found = record.relation if signal is LOSS else record.accuracy_relation
     if found is None or found.pearson is None or found.pearson_p is None:
         return f"{words} No relation can be fitted: {'too few pairs' if found is None else found.missing}."
     sense = "larger" if found.pearson < 0 else "smaller"
@@ -163,6 +210,73 @@ def gain_words(record: GeometryRecord) -> str:
     return (
         f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, p = {found.pearson_p:.2g}{rank})"
         f"{certain} The band is 95% for the mean gain."
+    )
+
+
+def over_tokens(record: GeometryRecord, validation: ValidationRecord | None) -> Figure:
+    """fig:interpolation, left: raw checkpoints, merged anchors and the best interpolation of two branches over tokens."""
+    paths = sorted(record.paths, key=lambda path: path.tokens)
+    branches = (paths[0].first, paths[0].second)
+    raw = {
+        name: [
+            c for c in (() if validation is None else validation.checkpoints) if c.branch == name and c.loss is not None
+        ]
+        for name in branches
+    }
+    longest = max([path.tokens for path in paths] + [c.tokens for line in raw.values() for c in line])
+    size, title = style.token_axis(longest)
+    figure = style.figure(x=title, y=style.unit(LOSS), height=380)
+    colours = style.colours_of(record.branches)
+    for i, name in enumerate(branches):
+        line = sorted(raw.get(name, ()), key=lambda c: c.tokens)
+        colour = colours.get(name, style.QUIET)
+        figure.add_scatter(
+            x=[c.tokens / size for c in line],
+            y=[c.loss for c in line],
+            mode="lines+markers",
+            name=f"{style.plain(name)} raw",
+            line={"color": style.faded(colour, 0.45), "width": 1.2, "dash": "dot"},
+            marker={"size": 5, "color": style.faded(colour, 0.45)},
+            **style.marks([c.key for c in line], [style.plain(c.key) for c in line]),
+        )
+        ends = [(path, path.losses[-1 if i else 0]) for path in paths if path.losses]
+        figure.add_scatter(
+            x=[path.tokens / size for path, _ in ends],
+            y=[loss for _, loss in ends],
+            mode="lines+markers",
+            name=f"{style.plain(name)} merged",
+            line={"color": colour, "width": 2.2},
+            marker={"size": 8, "symbol": "diamond", "color": colour},
+            hovertemplate=f"<b>{style.plain(name)} merged</b><br>%{{y:.4f}}<extra></extra>",
+        )
+    best = [path for path in paths if path.best_loss is not None]
+    figure.add_scatter(
+        x=[path.tokens / size for path in best],
+        y=[path.best_loss for path in best],
+        mode="lines+markers",
+        name="best interpolation",
+        line={"color": style.SOUP, "width": 2.6},
+        marker={"size": 10, "symbol": "star", "color": style.SOUP},
+        text=[
+            f"lambda {path.best_lambda:g}, K = {path.k}<br>{style.score_text(path.best_loss, LOSS)}" for path in best
+        ],
+        hovertemplate="<b>best interpolation</b><br>%{text}<extra></extra>",
+    )
+    return figure
+
+
+def _over_tokens_words(record: GeometryRecord) -> str:
+    """At each horizon: the two ends, the best lambda and its loss."""
+    parts = [
+        f"{format_tokens(path.tokens)}: ends {style.score_text(path.losses[0], LOSS)} and "
+        f"{style.score_text(path.losses[-1], LOSS)}, best {style.score_text(path.best_loss, LOSS)} at {path.best_lambda:g}"
+        for path in sorted(record.paths, key=lambda path: path.tokens)
+        if path.losses
+    ]
+    if not parts:
+        return "The losses along the paths were not recorded."
+    return (
+        f"{record.paths[0].first} to {record.paths[0].second}, anchors of K = {record.paths[0].k}. {'; '.join(parts)}."
     )
 
 
@@ -244,10 +358,10 @@ def _tracks(record: GeometryRecord) -> Iterable[Track]:
             if points:
                 yield Track(name=branch, kind=kind, points=points)
     anchors = sorted((p for p in record.plane if p.kind == "anchor"), key=lambda p: (p.tokens or 0, p.branch or ""))
-    for tokens in dict.fromkeys(p.tokens for p in anchors if p.tokens is not None):
-        points = [p for p in anchors if p.tokens == tokens]
+    for at in dict.fromkeys(p.tokens for p in anchors if p.tokens is not None):
+        points = [p for p in anchors if p.tokens == at]
         if len(points) > 1:
-            yield Track(name=f"between anchors at {format_tokens(tokens)}", kind="path", points=[*points, points[0]])
+            yield Track(name=f"between anchors at {format_tokens(at)}", kind="path", points=[*points, points[0]])
     for kind in ("fork point", "soup"):
         points = [p for p in record.plane if p.kind == kind]
         if points:
@@ -380,9 +494,13 @@ def _fields_table(record: GeometryRecord) -> tuple[Table, ...]:
         ("interpolation grid", f"{grid[0]:g} to {grid[-1]:g}, {len(grid)} points" if grid else "not interpolated"),
         ("interpolated at", _listed(fields.interpolation_horizons)),
         ("gains averaged over", _listed(fields.gain_offsets)),
+        (
+            "checkpoints of an anchor",
+            f"K = {fields.interpolation_k or '-'} on paths, K = {fields.gain_k or '-'} in gains",
+        ),
     ]
     return (pairs_table("geometry-fields", "How it was measured", lines),)
 
 
-def _listed(tokens: Sequence[int]) -> str:
-    return ", ".join(format_tokens(count) for count in tokens) + " tokens" if tokens else "nothing"
+def _listed(positions: Sequence[int]) -> str:
+    return ", ".join(format_tokens(count) for count in positions) + " tokens" if positions else "nothing"

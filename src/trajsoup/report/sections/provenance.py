@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trajsoup import __version__
+from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report.cells import score
 from trajsoup.report.section import Section
@@ -10,6 +11,7 @@ from trajsoup.report.table import Table, number, pairs_table, tabulate, text
 from trajsoup.study.records.files import FORMAT, Records
 from trajsoup.study.records.results import (
     AnswerRecord,
+    EvaluationsRecord,
     FineTuningRecord,
     PlanRecord,
     RowRecord,
@@ -26,9 +28,32 @@ def section(records: Records) -> Section | None:
     verify = [f"trajsoup verify {answer.soup_folder}"] if answer is not None and answer.soup_folder is not None else []
     tables = [] if best is None else [ingredients_table(best, records)]
     return Section(
-        more=(*tables, pairs_table("settings", "Settings", settings(records))),
+        more=(*tables, *protocol_table(records), pairs_table("settings", "Settings", settings(records))),
         commands=("trajsoup run STUDY", *verify, "trajsoup report STUDY"),
     )
+
+
+def protocol_table(records: Records) -> tuple[Table, ...]:
+    """How models were chosen and scored: what the paper asks to be stated."""
+    found = records.read(EvaluationsRecord)
+    if found is None or (fields := found.protocol) is None:
+        return ()
+    scored = [
+        f"{split}: {count:,} tokens of {fields.scored_documents[split]:,} documents"
+        for split, count in fields.scored_tokens.items()
+    ]
+    lines = [
+        ("K is chosen from", ", ".join(map(str, fields.k_grid))),
+        ("horizons", ", ".join(format_tokens(tokens) for tokens in fields.horizons) + " tokens"),
+        ("checkpoints are ranked by", fields.rank_by),
+        ("ties", fields.tie_rule),
+        ("splits", fields.held_out),
+        ("scored", "; ".join(scored)),
+        ("masked tokens", fields.masking),
+        ("loss", fields.normalisation),
+        ("Overall Average", fields.overall_average or "not scored"),
+    ]
+    return (pairs_table("protocol", "How models were chosen and scored", lines),)
 
 
 def ingredients_table(row: RowRecord, records: Records) -> Table:

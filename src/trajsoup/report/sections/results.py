@@ -12,6 +12,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, signed, tokens
 from trajsoup.report.section import Drawn, Section
+from trajsoup.report.sections.prescribed import prescribed_tables
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted, joined
@@ -56,12 +57,12 @@ def section(records: Records) -> Section | None:
                     ),
                 )
             )
-    tuned = fine_tuning_tables(records)
+    tuned, fixed = fine_tuning_tables(records), prescribed_tables(records)
     numbers = [main_table(records), comparisons_table(found, names)] if found else []
     return Section(
         figures=tuple(figures),
-        tables=(*score_tables(records), *tuned[:1]),
-        numbers=(*numbers, *tuned[1:], *seeds_tables(records)),
+        tables=(*score_tables(records), *fixed[:1], *tuned[:1]),
+        numbers=(*numbers, *fixed[1:], *tuned[1:], *seeds_tables(records)),
     )
 
 
@@ -78,6 +79,7 @@ def main_table(records: Records) -> Table:
         "K": lambda e: number(rows[e.row].k),
         "tokens each": lambda e: tokens(rows[e.row].horizon),
         "budget": lambda e: tokens(rows[e.row].budget_tokens),
+        "trained to choose": lambda e: tokens(rows[e.row].chosen_on.trained_tokens),
         "test loss": lambda e: estimate(e.loss, Signal.LOSS),
         "against single merge": lambda e: difference(single.get((e.row, Signal.LOSS))),
     }
@@ -95,7 +97,7 @@ def main_table(records: Records) -> Table:
         ours=lambda e: rows[e.row].strategy == style.OURS,
         notes=[
             f"Test split, {first.loss.count:,} documents, seed {', '.join(map(str, first.seeds)) or '-'}; [95 % bootstrap "
-            "interval]. Branches, K and horizon were chosen on validation, within the same freedom for every row; p: "
+            "interval]. Branches and K were chosen on validation, within the same freedom for every row; p: "
             "probability of a true improvement; ~ within noise.",
             *found.notes,
         ],
@@ -167,11 +169,19 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
         notes=(
             *table.notes,
             *(f"{key.capitalize()}: {value}." for key, value in found.settings.items()),
+            *_rechosen(found, {row.name: row.label for row in rows}),
         ),
     )
     labels = {row.name: row.label for row in rows}
     title = "Paired comparisons after fine-tuning"
     return scores, comparisons_table(found.comparisons, labels, name="post-training-comparisons", title=title)
+
+
+def _rechosen(found: FineTuningRecord, labels: Mapping[str, str]) -> tuple[str, ...]:
+    if found.strongest_single is None:
+        return ()
+    name = labels.get(found.strongest_single, found.strongest_single)
+    return (f"Strongest single merge after fine-tuning, chosen anew on validation items: {name}.",)
 
 
 def comparisons_table(

@@ -5,7 +5,7 @@ fig:traj-soup-trajectory-scaling and eq:hierarchical.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
@@ -16,7 +16,7 @@ from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Cell, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import Estimate, GridCell, sweep_of
+from trajsoup.study.records.results import Estimate, GridCell, SweepPoint, SweepRecord, sweep_of
 from trajsoup.study.records.scaling import TheoryRecord
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Soups = Mapping[tuple[frozenset[str], int | None], str]  # branches and K -> the
 def section(records: Records) -> Section | None:
     """The (N, K) grid and predicted against measured soups; theory is shown with or without the sweep."""
     sweep, theory = sweep_of(records, "scaling"), records.read(TheoryRecord)
-    figures: list[Drawn] = []
+    figures, nested = list[Drawn](), _nested_figures(sweep_of(records, "prescribed-scaling"))
     if sweep is not None and sweep.cells:
         figures = [
             Drawn(
@@ -46,7 +46,7 @@ def section(records: Records) -> Section | None:
             ),
         ]
     if theory is None or not theory.counts:
-        return Section(figures=tuple(figures)) if figures else None
+        return Section(figures=(*figures, *nested)) if figures or nested else None
     if theory.soups:
         points = () if sweep is None else sweep.points
         rows = {(frozenset(p.branches), p.k): p.row for p in points if p.horizon == theory.horizon}
@@ -59,7 +59,7 @@ def section(records: Records) -> Section | None:
             )
         )
     return Section(
-        figures=tuple(figures),
+        figures=(*figures, *nested),
         more=(fits_table(theory), *((held_out_table(theory),) if theory.held_out else ())),
         numbers=(cells_table(theory),) if theory.cells else (),
     )
@@ -267,6 +267,66 @@ def _merge_size_words(cells: tuple[GridCell, ...]) -> str:
     return (
         f"{words}Best of each N: {', '.join(f'N = {c.n_branches}: {style.score_text(c.loss, LOSS)}' for c in first)}."
     )
+
+
+def _nested_figures(sweep: SweepRecord | None) -> list[Drawn]:
+    """The prescribed scaling, for each signal that was scored."""
+    found: list[Drawn] = []
+    for signal in Signal:
+        points = [] if sweep is None else [p for p in sweep.points if p.score(signal, Split.VALIDATION) is not None]
+        if points:
+            found.append(
+                Drawn(
+                    name=f"nested-{signal.value}",
+                    title=f"Branches in their order over the merge size ({signal.value}, {Split.VALIDATION.value})",
+                    says=_nested_words(points, signal),
+                    figure=_nested(points, signal),
+                )
+            )
+    return found
+
+
+def _nested(points: Sequence[SweepPoint], signal: Signal) -> Figure:
+    """Soups of the first N branches over M = N K, a curve for each N; a star where test was scored."""
+    figure = style.figure(x="M = N K, checkpoints in the soup", y=style.unit(signal))
+    ns = sorted({p.n_branches for p in points})
+    colours = style.colours_of([str(n) for n in ns])
+    for n in ns:
+        mine = [(p, p.score(signal, Split.VALIDATION) or 0.0) for p in points if p.n_branches == n]
+        mine.sort(key=lambda one: one[0].merge_size)
+        figure.add_scatter(
+            x=[p.merge_size for p, _ in mine],
+            y=[style.shown(value, signal) for _, value in mine],
+            mode="lines+markers",
+            name=f"N = {n}",
+            line={"color": colours[str(n)], "width": 2.2},
+            marker={
+                "size": [13 if p.test_loss is not None else 7 for p, _ in mine],
+                "symbol": ["star" if p.test_loss is not None else "circle" for p, _ in mine],
+            },
+            **style.marks(
+                [p.row for p, _ in mine],
+                [
+                    f"<b>{style.plain(' + '.join(p.branches))}</b>, K = {p.k}, M = {p.merge_size}"
+                    f"<br>{Split.VALIDATION.value} <b>{style.score_text(value, signal)}</b>"
+                    for p, value in mine
+                ],
+            ),
+        )
+    return figure
+
+
+def _nested_words(points: Sequence[SweepPoint], signal: Signal) -> str:
+    """Where each N validates best, and what that soup scores on test."""
+    words: list[str] = []
+    for n in sorted({p.n_branches for p in points}):
+        mine = [p for p in points if p.n_branches == n]
+        top = min(mine, key=lambda p: signal.cost(p.score(signal, Split.VALIDATION)))
+        words.append(f"N = {n}: {top.merge_size} (K = {top.k})")
+    tested = [p for p in points if p.score(signal, Split.TEST) is not None]
+    said = [f"N = {p.n_branches} {style.score_text(p.score(signal, Split.TEST), signal)}" for p in tested]
+    test = f" Stars, the K that validation prefers, on test: {', '.join(said)}." if said else ""
+    return f"Best merge size of the first N branches: {', '.join(words)}.{test} Nothing but K differs along a curve."
 
 
 def _hover(c: GridCell) -> str:

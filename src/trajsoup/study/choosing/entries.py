@@ -46,6 +46,7 @@ class Entry:
     coefficients: str = EQUAL
     at: Axis | None = None  # None: a line of the main table
     alone: bool = False  # one branch by itself, beside the strategies
+    rank_by: Signal | None = None  # what ranked its checkpoints; None: what the study ranks by
 
     @property
     def name(self) -> str:

@@ -7,8 +7,9 @@ Limited budgets are aggregate (N branches stop at T / N), Extended ones are per 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.budget import Setting
@@ -25,12 +26,15 @@ class Field:
     """Pools with validation scores, the screen's answer, and what may be chosen."""
 
     pools: tuple[Pool, ...]  # every branch with checkpoints
-    admitted: tuple[str, ...]
+    admitted: tuple[str, ...]  # by the screen at the full horizon
     baseline: str
     ks: tuple[int, ...]
     n_horizons: int  # into how many equal parts the full horizon is divided
     rank_by: Signal = Signal.LOSS
     methods: tuple[str, ...] = ()  # besides those that every study shows
+    admitted_early: Mapping[int, tuple[str, ...]] = dataclasses.field(
+        default_factory=dict[int, tuple[str, ...]]
+    )  # position -> who passes the screen there; a position without an entry: who passes at the full horizon
 
     @property
     def horizon(self) -> int:
@@ -49,38 +53,45 @@ class Field:
         """Every admitted branch at the full horizon."""
         return Stop(branches=self.admitted, horizon=self.horizon)
 
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """What every checkpoint was scored by: loss, and accuracy where there are items."""
+        every = [c for pool in self.pools for c in pool.candidates]
+        return tuple(s for s in Signal if all(c.score(s) is not None for c in every)) or (self.rank_by,)
+
+    def positions(self) -> set[int]:
+        """Where every admitted branch saved."""
+        return set.intersection(*({c.tokens for c in pool.candidates} for pool in self.chosen(self.admitted)))
+
     def last_by(self, tokens: int) -> int | None:
         """The last position by `tokens` at which every admitted branch saved."""
-        shared = set.intersection(*({c.tokens for c in pool.candidates} for pool in self.chosen(self.admitted)))
-        return max((p for p in shared if p <= tokens), default=None)
+        return max((p for p in self.positions() if p <= tokens), default=None)
+
+    def admitted_at(self, horizon: int) -> tuple[str, ...]:
+        """Who passes the screen at the horizon that is used: J(theta_n(t)) <= epsilon (sec:problem-formulation)."""
+        return self.admitted if horizon >= self.horizon else self.admitted_early.get(horizon, self.admitted)
 
     def chosen(self, branches: Sequence[str]) -> tuple[Pool, ...]:
         """The pools of these branches."""
         return tuple(pool for pool in self.pools if pool.branch in branches)
 
-    def subsets(self, *, at_least: int) -> list[tuple[str, ...]]:
-        """Subsets of the admitted branches, small ones first."""
-        sizes = range(at_least, len(self.admitted) + 1)
-        return [subset for size in sizes for subset in itertools.combinations(self.admitted, size)]
-
-    def alone(self) -> list[tuple[str, ...]]:
-        """Every admitted branch by itself."""
-        return [(branch,) for branch in self.admitted]
+    def subsets(self, *, at_least: int, horizon: int | None = None) -> list[tuple[str, ...]]:
+        """Subsets of the branches admitted at a horizon, by default the full one; small ones first."""
+        admitted = self.admitted_at(self.horizon if horizon is None else horizon)
+        sizes = range(at_least, len(admitted) + 1)
+        return [subset for size in sizes for subset in itertools.combinations(admitted, size)]
 
     def branch_horizon(self, budget: int, *, n_branches: int, setting: Setting) -> int | None:
         """t of N branches at a budget of sec:setup: T / N when limited, the budget itself when extended."""
         return self.last_by(budget // n_branches if setting is Setting.LIMITED else budget)
 
-    def stops(
-        self, subsets: Sequence[tuple[str, ...]], *, setting: Setting, budget: int | None = None
-    ) -> tuple[Stop, ...]:
-        """Where these branches stop at a budget; without one, at every horizon within the full one."""
+    def stops(self, sizes: Iterable[int], *, setting: Setting, budget: int) -> tuple[Stop, ...]:
+        """Every choice of N branches that may be merged at a budget: those that the screen admits where they stop."""
         found: list[Stop] = []
-        for subset in subsets:
-            limit = self.branch_horizon(budget or self.horizon, n_branches=len(subset), setting=setting)
-            if limit is not None:
-                within = {h for h in self.horizons if h <= limit} if budget is None else set[int]()
-                found += [Stop(branches=subset, horizon=h) for h in sorted(within | {limit})]
+        for n in sizes:
+            at = self.branch_horizon(budget, n_branches=n, setting=setting)
+            if at is not None:
+                found += [Stop(branches=b, horizon=at) for b in itertools.combinations(self.admitted_at(at), n)]
         return tuple(found)
 
     def freedom(

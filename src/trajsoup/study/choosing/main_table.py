@@ -1,6 +1,6 @@
 """All methods side by side, as entries: the main table, and the same at a given token budget (the curves over horizons).
 
-All have the same freedom: which admitted branches, which horizon within the budget and, where they have one, which K.
+All have the same freedom: which admitted branches and, where they have one, which K. The budget is prescribed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ def shown(field: Field) -> list[Method]:
 def method_entries(
     field: Field, method: Method, *, budget: int | None = None, sweep: str | None = None
 ) -> Iterator[Entry]:
-    """The entries of one method: free within the full budget, or prescribed to spend `budget` tokens."""
-    horizon = ("horizon",) if budget is None else ()
+    """The entries of one method that spends a budget: the full horizon in the main table, `budget` on a curve.
+
+    No method chooses its horizon: t is T / N when limited and the budget itself when extended, so that no row of one
+    setting can be a row of the other.
+    """
+    spent = field.horizon if budget is None else budget
     mark = "" if budget is None else f"@{budget}"
 
     def entry(
@@ -45,15 +49,14 @@ def method_entries(
     if method.scope is Scope.BASELINE and budget is None:  # it has no budget to prescribe
         yield from entry(name, f"{label} ({field.baseline})", [Stop(branches=(field.baseline,))], (), None)
     if method.alone is not None:
-        for pool in field.pools if budget is None else field.chosen(field.admitted):
-            stops = field.stops([(pool.branch,)], setting=Setting.EXTENDED, budget=budget)
+        for pool in field.pools if budget is None else field.chosen(field.admitted_at(spent)):
             own = f"{method.alone.name}/{pool.branch}", f"{method.alone.label} ({pool.branch})"
-            yield from entry(*own, stops, ("k", *horizon), None, alone=True)
+            yield from entry(*own, [Stop(branches=(pool.branch,), horizon=spent)], ("k",), None, alone=True)
     if method.scope is Scope.ONE:
-        stops = field.stops(field.alone(), setting=Setting.LIMITED, budget=budget)
-        yield from entry(name, label, stops, ("branch", "k", *horizon), None)
+        stops = field.stops([1], setting=Setting.LIMITED, budget=spent)
+        yield from entry(name, label, stops, ("branch", "k"), None)
     if method.scope is Scope.SEVERAL:
         for setting in Setting:
-            stops = field.stops(field.subsets(at_least=2), setting=setting, budget=budget)
+            stops = field.stops(range(2, len(field.pools) + 1), setting=setting, budget=spent)
             own = f"{name}/{setting.value}", f"{label} ({setting.value.title()})"
-            yield from entry(*own, stops, ("branches", *horizon, "k"), setting)
+            yield from entry(*own, stops, ("branches", "k"), setting)

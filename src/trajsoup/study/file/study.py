@@ -30,7 +30,7 @@ from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.pretrain import Pretrain
-from trajsoup.study.file.sweeps import parse_sweeps
+from trajsoup.study.file.sweeps import DEFAULT, parse_sweeps
 from trajsoup.study.file.trainer import Builtin, Command, parse_trainer
 from trajsoup.study.publish import parse_publish
 from trajsoup.study.sweeps.table import Sweep
@@ -55,8 +55,9 @@ class Setup:
         tuple[Sweep, ...],
         parse_sweeps,
         NO_RESULTS,
-        "Comparisons of the paper: `paper` for all, a list of names, or name -> settings; see below.",
-    ] = ()
+        "Comparisons: `paper` for all of the paper, a list of names, or name -> settings; see below. `[]`: none. "
+        "Default: crossing.",
+    ] = DEFAULT
     sft: Annotated[
         FineTuningPlan | None, MAY_BE_EMPTY, NO_RESULTS, "Fine-tunes every model of the main table; see below."
     ] = None

@@ -23,10 +23,13 @@ SWEEP_FIELDS = {
 }
 
 
+DEFAULT = (Sweep(name="crossing", kind="crossing"),)  # what every study compares unless it says otherwise
+
+
 def parse_sweeps(data: Any, *, where: object) -> tuple[Sweep, ...]:
-    """Read `sweeps`: a list of names, `paper` for all of the paper, or name -> settings."""
+    """Read `sweeps`: a list of names, `paper` for all of the paper, or name -> settings; `[]` for none."""
     if data is None:
-        return ()
+        return DEFAULT
     if data == "paper":
         data = [name for name, kind in SWEEPS.items() if kind.default]
     if isinstance(data, list):

@@ -18,10 +18,10 @@ from math import inf
 from typing import ClassVar
 
 from trajsoup.core.budget import Setting
-from trajsoup.core.completion import GeometryFields, ScalingFields
+from trajsoup.core.completion import GeometryFields, ProtocolFields, ScalingFields
 from trajsoup.core.pair_gain import Relation
 from trajsoup.core.quantity import format_tokens
-from trajsoup.core.screening import Verdict
+from trajsoup.core.screening import ScreenedAt, Verdict
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import Records
@@ -166,7 +166,8 @@ class ScreenRecord:
     baseline: str
     tolerance: float
     measured_on: str  # probe of training documents, or logged training loss
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...]  # at the full horizon
+    early: tuple[ScreenedAt, ...] = ()  # at every saved position: who may enter a soup whose branches stop there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,14 @@ class ChosenOn:
     free: tuple[str, ...]  # what was free: k, branch, horizon, branches; empty: prescribed, nothing was chosen
     among: int  # how many rows were compared
     score: float | None  # of the winner
+    trained: Mapping[str, int] = field(
+        default_factory=dict[str, int]
+    )  # branch -> tokens that had to be trained so that all of them could be compared
+
+    @property
+    def trained_tokens(self) -> int:
+        """Of all branches that were compared."""
+        return sum(self.trained.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +255,7 @@ class EvaluationsRecord:
     inputs: Mapping[str, str]
     evaluations: tuple[Evaluation, ...]
     notes: tuple[str, ...] = ()  # what of a preset of tasks could not be scored
+    protocol: ProtocolFields | None = None  # how these models were chosen and scored: the paper's "Completion fields"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,6 +457,8 @@ class MeasuredPair:
     cosine: float
     gain: float  # nats below the mean of the two ends, averaged over horizons
     gains: Mapping[str, float]  # tokens -> gain
+    accuracy_gain: float | None = None  # of the Overall Average above the mean of the two ends; None: no items
+    accuracy_gains: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,6 +472,13 @@ class MeasuredPath:
     gain_over_better_end: float
     gain_over_mean: float
     barrier: float
+    k: int | None = None  # checkpoints of each anchor
+    losses: tuple[float, ...] = ()  # on validation along the grid: the ends are the two merged anchors
+
+    @property
+    def best_loss(self) -> float | None:
+        """At the best lambda."""
+        return min(self.losses, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,6 +502,8 @@ class GeometryRecord:
     pairs: tuple[MeasuredPair, ...] = ()
     relation: Relation | None = None  # of gain and cosine; None: fewer than two branches
     relation_line: tuple[BandPoint, ...] = ()  # gain over cosine, to draw; empty: no line can be fitted
+    accuracy_relation: Relation | None = None  # the same of the gain in Overall Average; None: no items were scored
+    accuracy_line: tuple[BandPoint, ...] = ()
     paths: tuple[MeasuredPath, ...] = ()
     notes: tuple[str, ...] = ()  # what could not be computed, and why
 
@@ -514,6 +535,7 @@ class FineTuningRecord:
     rows: tuple[FineTuned, ...]
     comparisons: tuple[ComparisonRecord, ...]
     ties: tuple[ColumnTies, ...] = ()
+    strongest_single: str | None = None  # row: the single merge chosen anew, after fine-tuning, on validation items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

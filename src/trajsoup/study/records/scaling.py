@@ -26,6 +26,9 @@ class FrontierPoint:
     budget_tokens: int  # D of eq:flops-proxy
     improving: bool  # no cheaper point of its series validates as well
     cost: FullCost
+    n_branches: int = 1  # N
+    horizon: int | None = None  # t, tokens of each
+    k: int | None = None  # None: a checkpoint as it came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,9 @@ class FittedLaw:
     series: str
     signal: Signal
     split: Split
-    points: tuple[tuple[float, float], ...]  # (compute in FLOPs, or tokens where those are not known; score)
+    points: tuple[
+        tuple[float, float], ...
+    ]  # that entered the fit: (compute in FLOPs, or tokens where those are not known; score)
     asymptote: float | None  # A
     amplitude: float | None  # B
     exponent: float | None  # alpha
@@ -48,6 +53,8 @@ class FittedLaw:
     missing: str | None
     warning: str | None
     curve: tuple[BandPoint, ...] = ()  # to draw: score over compute, past the last point
+    window: str = "every point"  # which points entered the fit, and why
+    beyond: tuple[tuple[float, float], ...] = ()  # those that did not
 
     @property
     def measured_until(self) -> float:

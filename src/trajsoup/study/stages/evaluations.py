@@ -6,6 +6,7 @@ from trajsoup.core.scores import TestScores
 from trajsoup.study.file.lm_eval import left_out
 from trajsoup.study.records.results import Evaluation, EvaluationsRecord, RowsRecord, Split
 from trajsoup.study.stages.estimates import accuracy_estimate, loss_estimate, row_of
+from trajsoup.study.stages.protocol import protocol_fields
 from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows
 from trajsoup.study.workbench import Workbench
 
@@ -20,6 +21,8 @@ def evaluations_stage(bench: Workbench) -> bool:
         sweeps = bench.setup.sweeps
         later = reported_rows(sweeps, choose_sweeps(bench, sweeps), rank_by=bench.setup.evaluation.rank_by)
         scores = bench.scorer.test([*(row_of(row) for row in rows.rows), *later])
+        first = row_of(rows.rows[0])
+        validated = bench.scorer.validate([first])  # known: it was scored when it was chosen
         seeds = () if bench.setup.seed is None else (bench.setup.seed,)
         return EvaluationsRecord(
             inputs=inputs,
@@ -28,6 +31,9 @@ def evaluations_stage(bench: Workbench) -> bool:
                 for row in rows.rows
             ),
             notes=left_out(bench.setup.evaluation.lm_eval),
+            protocol=protocol_fields(
+                bench, {Split.VALIDATION: validated[first.name], Split.TEST: scores[rows.rows[0].name]}
+            ),
         )
 
     return records.ensure(EvaluationsRecord, inputs, make)

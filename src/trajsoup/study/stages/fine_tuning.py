@@ -2,7 +2,9 @@
 
     rows -> streamed into one live model -> fine_tune in place -> suite, answer loss on test items -> sft.json
 
-The fine-tuned weights are never written: the next row overwrites them.
+The merge that was strongest before fine-tuning need not be strongest after it (app:exp-merge-post): it is chosen again,
+among the single merges, on validation items that nothing reports. The fine-tuned weights are never written: the next row
+overwrites them.
 """
 
 from __future__ import annotations
@@ -10,18 +12,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from trajsoup.core.scores import TaskResult, TestScores
+from trajsoup.core.choosing import choose
+from trajsoup.core.scores import TaskResult, TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import spread_over_seeds
-from trajsoup.store.scores import ScoreKey, ScoreStore, test_store
+from trajsoup.store.scores import ScoreKey, ScoreStore, test_store, validation_store
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ComparisonRecord, FineTuned, FineTuningRecord, RowsRecord
+from trajsoup.study.records.results import ComparisonRecord, FineTuned, FineTuningRecord, RowsRecord, ScreenRecord
 from trajsoup.study.stages.comparisons import EXTENDED, LIMITED, QUESTIONS
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate, row_of
 from trajsoup.study.stages.ties import column_ties
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from trajsoup.lm.sft import Pairs
     from trajsoup.lm.tasks.scoring import PreparedSuite
 
+Run = tuple[str, int | None]  # a row, and the seed of its fine-tuning; None: before it
+Kind = TypeVar("Kind", TestScores, ValidationScores)
 NOT_TUNED = ("raw-final",)  # the paper tunes merges; the best raw checkpoint stands for the raw ones
 
 
@@ -50,18 +55,26 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
 
     rows: RowsRecord = bench.records.require(RowsRecord)
     wanted = [row_of(row) for row in rows.rows if row.name not in NOT_TUNED]
+    singles = _singles(bench, rows)
     tokenizer = bench.corpus.tokenizer
+
+    def exam(split: Split) -> _Exam:
+        asked = fine_tuning_items(count=plan.test_items * len(SUITE), split=split)
+        return _Exam(
+            held_out=prepare_pairs(asked, tokenizer=tokenizer),
+            suite=prepare_suite(SUITE, tokenizer=tokenizer, split=split, items_each=plan.test_items),
+        )
+
     course = _Course(
         plan=plan,
         pairs=prepare_pairs(fine_tuning_items(count=plan.items), tokenizer=tokenizer),
-        held_out=prepare_pairs(
-            fine_tuning_items(count=plan.test_items * len(SUITE), split=Split.TEST), tokenizer=tokenizer
-        ),
-        suite=prepare_suite(SUITE, tokenizer=tokenizer, split=Split.TEST, items_each=plan.test_items),
+        exams={split: exam(split) for split in (Split.TEST, Split.VALIDATION)},
     )
-    scores = _scores(bench, wanted, course)
+    scores, choosing = _scores(bench, wanted, course, singles=singles)
     resamples = bench.setup.evaluation.resamples
-    together = {row.name: _mean([scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
+    together = {row.name: _mean(TestScores, [scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
+    strongest = _strongest(bench, plan, choosing, singles)
+    test = course.exams[Split.TEST]
     settings = {
         "optimizer": "AdamW, betas 0.9 and 0.95, no weight decay, clip 1",
         "schedule": f"linear decay of {plan.peak_lr:g} to 0",
@@ -69,13 +82,16 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         f"batch {plan.batch}; prompts have no loss",
         "seeds": str(plan.seeds),
         "suite": f"{len(SUITE)} scenarios, {plan.test_items} test items each",
+        "data": f"generated chat items, sha256 {course.pairs.digest}; answers held out, {test.held_out.digest}; suite, "
+        f"{test.suite.digest}",
     }
     return FineTuningRecord(
         inputs=inputs,
         settings=settings,
         rows=tuple(_tuned(row.name, scores, together[row.name], plan.seeds, resamples) for row in wanted),
         ties=column_ties(together, resamples=resamples),
-        comparisons=_compared(together, {row.name: row.label for row in rows.rows}, resamples),
+        comparisons=_compared(together, {row.name: row.label for row in rows.rows}, resamples, strongest),
+        strongest_single=strongest,
     )
 
 
@@ -85,42 +101,86 @@ class _Course:
 
     plan: FineTuningPlan
     pairs: Pairs
+    exams: Mapping[Split, _Exam]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exam:
+    """What is asked after it, of one split."""
+
     held_out: Pairs
     suite: PreparedSuite
 
 
-def _scores(bench: Workbench, wanted: Sequence[Row], course: _Course) -> dict[tuple[str, int | None], TestScores]:
-    """Scores of every row before (None) and after the fine-tuning with each seed; known ones come from their records."""
+def _singles(bench: Workbench, rows: RowsRecord) -> tuple[str, ...]:
+    """The rows of single branches that passed the screen."""
+    screen = bench.records.read(ScreenRecord)
+    rejected = set[str]() if screen is None else {v.branch for v in screen.verdicts if not v.admitted}
+    return tuple(row.name for row in rows.rows if row.alone and not rejected & set(row.branches))
+
+
+def _strongest(
+    bench: Workbench, plan: FineTuningPlan, scores: Mapping[Run, ValidationScores], singles: Sequence[str]
+) -> str | None:
+    """The single merge that is best after fine-tuning, on validation items, by what the study ranks by."""
+    if not singles:
+        return None
+    means = {name: _mean(ValidationScores, [scores[name, seed] for seed in range(plan.seeds)]) for name in singles}
+    return choose(means, rank_by=bench.setup.evaluation.rank_by).name
+
+
+def _scores(
+    bench: Workbench, wanted: Sequence[Row], course: _Course, *, singles: Sequence[str]
+) -> tuple[dict[Run, TestScores], dict[Run, ValidationScores]]:
+    """Scores of every row before (None) and after the fine-tuning with each seed; known ones come from their records.
+
+    On test for the report; single merges on validation too, after it, to choose.
+    """
     plan = course.plan
-    store = test_store(bench.setup.output / SCORES / "sft")
+    folder = bench.setup.output / SCORES / "sft"
+    tests, validations = test_store(folder), validation_store(folder)
     identities = bench.identities
     ingredients = {key: identities.checkpoint(bench.checkpoints[key]) for row in wanted for key in row.weights}
     identities.save()
     shape = {**dataclasses.asdict(plan), "pairs": course.pairs.digest}
     del shape["seeds"]  # more seeds do not make those that are known unknown
     keys = {
-        (row.name, seed): ScoreKey(
+        (row.name, seed, split): ScoreKey(
             model=identities.row(row, ingredients),
-            corpus=course.held_out.digest,
-            suite=course.suite.digest,
+            corpus=exam.held_out.digest,
+            suite=exam.suite.digest,
             settings={**shape, "seed": seed},
         )
         for row in wanted
         for seed in (None, *range(plan.seeds))
+        for split, exam in course.exams.items()
+        if split is Split.TEST or (seed is not None and row.name in singles)
     }
-    missing = [row for row in wanted if any(store.read(k) is None for (name, _), k in keys.items() if name == row.name)]
+    missing = {run: of for run, of in keys.items() if (tests if run[2] is Split.TEST else validations).read(of) is None}
     if missing:
-        _run(bench, missing, course, {key: found for key, found in keys.items() if store.read(found) is None}, store)
-    found = {key: store.read(of) for key, of in keys.items()}
-    return {key: scores for key, scores in found.items() if scores is not None}
+        rows = [row for row in wanted if row.name in {name for name, _, _ in missing}]
+        _run(bench, rows, course, missing, tests, validations)
+    return (
+        {
+            (name, seed): s
+            for (name, seed, split), of in keys.items()
+            if split is Split.TEST and (s := tests.read(of)) is not None
+        },
+        {
+            (name, seed): s
+            for (name, seed, split), of in keys.items()
+            if split is Split.VALIDATION and (s := validations.read(of)) is not None
+        },
+    )
 
 
 def _run(
     bench: Workbench,
     rows: Sequence[Row],
     course: _Course,
-    keys: Mapping[tuple[str, int | None], ScoreKey],
-    store: ScoreStore[TestScores],
+    keys: Mapping[tuple[str, int | None, Split], ScoreKey],
+    tests: ScoreStore[TestScores],
+    validations: ScoreStore[ValidationScores],
 ) -> None:
     from trajsoup.lm.live import load_model, stream_rows
     from trajsoup.lm.sft import FineTuning, answer_losses, fine_tune
@@ -128,20 +188,26 @@ def _run(
 
     plan = course.plan
     model = load_model(bench.model_source)
-    runs = len(keys)
+    runs = len({(name, seed) for name, seed, _ in keys})
     done = 0
     for row in stream_rows(model, bench.checkpoints, rows, options=bench.options):
         start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         for seed in (None, *range(plan.seeds)):
-            if (row.name, seed) not in keys:
+            wanted = {split: keys[row.name, seed, split] for split in course.exams if (row.name, seed, split) in keys}
+            if not wanted:
                 continue
             bench.progress("fine-tuning", done, runs)
             model.load_state_dict(start)
             if seed is not None:
                 tuning = FineTuning(epochs=plan.epochs, batch=plan.batch, peak_lr=plan.peak_lr, seed=seed)
                 fine_tune(model, course.pairs, settings=tuning)
-            scores = TestScores(losses=answer_losses(model, course.held_out), tasks=score_suite(model, course.suite))
-            store.write(keys[row.name, seed], scores, name=row.name)
+            for split, key in wanted.items():
+                exam = course.exams[split]
+                losses, tasks = answer_losses(model, exam.held_out), score_suite(model, exam.suite)
+                if split is Split.TEST:
+                    tests.write(key, TestScores(losses=losses, tasks=tasks), name=row.name)
+                else:
+                    validations.write(key, ValidationScores(losses=losses, tasks=tasks), name=row.name)
             done += 1
     bench.progress("fine-tuning", runs, runs)
 
@@ -167,9 +233,20 @@ def _tuned(
     )
 
 
-def _compared(scores: dict[str, TestScores], labels: Mapping[str, str], resamples: int) -> tuple[ComparisonRecord, ...]:
+def _compared(
+    scores: dict[str, TestScores], labels: Mapping[str, str], resamples: int, strongest: str | None
+) -> tuple[ComparisonRecord, ...]:
     found: list[ComparisonRecord] = []
-    for name, model, reference, question, matched in QUESTIONS:
+    again = "Does the soup beat the single merge that is strongest after fine-tuning?"
+    rechosen = (
+        []
+        if strongest is None
+        else [
+            ("soup-limited-rechosen", LIMITED, strongest, again, "budget"),
+            ("soup-extended-rechosen", EXTENDED, strongest, again, "horizon"),
+        ]
+    )
+    for name, model, reference, question, matched in (*QUESTIONS, *rechosen):
         if model in scores and reference in scores and model in (LIMITED, EXTENDED):
             found += compared(
                 name,
@@ -185,7 +262,7 @@ def _compared(scores: dict[str, TestScores], labels: Mapping[str, str], resample
     return tuple(found)
 
 
-def _mean(runs: Sequence[TestScores]) -> TestScores:
+def _mean(kind: type[Kind], runs: Sequence[Kind]) -> Kind:
     """Items and answers averaged over the seeds of the fine-tuning."""
     tasks = [
         TaskResult(
@@ -198,4 +275,4 @@ def _mean(runs: Sequence[TestScores]) -> TestScores:
     ]
     losses = [run.losses for run in runs if run.losses is not None]
     nll = np.mean([one.nll for one in losses], axis=0)
-    return TestScores(losses=dataclasses.replace(losses[0], nll=nll), tasks=tuple(tasks))
+    return kind(losses=dataclasses.replace(losses[0], nll=nll), tasks=tuple(tasks))

@@ -8,10 +8,12 @@ Arithmetic on a sweep: no model is run. Points were chosen on validation, laws a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
+from trajsoup.core.pool import Pool
 from trajsoup.core.scaling import Band, ScalingFit, bootstrap_band, fit_power_law
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -63,23 +65,41 @@ def _frontier(bench: Workbench, sweep: SweepRecord, inputs: dict[str, str]) -> F
     rank_by = bench.setup.evaluation.rank_by
     per_token = plan.flops_per_token or 1.0  # without a model's FLOPs the axis is in tokens
     improving = {row for series in {p.series for p in sweep.points} for row in _improving(sweep, series, rank_by)}
-    laws: list[FittedLaw] = []
-    annotations: list[Superiority] = []
-    for signal, of in OF.items():
-        fits = {
-            series: _fit([(p.budget_tokens * per_token, of(p)) for p in sweep.points if p.series == series], signal)
-            for series in (RAW_SERIES, SOUP_SERIES)
-        }
-        until = BEYOND * per_token * max((p.budget_tokens for p in sweep.points), default=0)
-        laws += [fitted_law(fit, series, signal, until=until) for series, fit in fits.items() if fit is not None]
-        annotations += _annotations(fits[RAW_SERIES], fits[SOUP_SERIES], sweep, signal, per_token)
+    laws, annotations = fitted_laws(sweep, per_token)
     return FrontierRecord(
         inputs=inputs,
         flops_per_token=plan.flops_per_token,
         points=tuple(_point(bench, p, plan, improving=p.row in improving) for p in sweep.points),
-        laws=tuple(laws),
-        annotations=tuple(annotations),
+        laws=laws,
+        annotations=annotations,
     )
+
+
+def fitted_laws(sweep: SweepRecord, per_token: float) -> tuple[tuple[FittedLaw, ...], tuple[Superiority, ...]]:
+    """The laws of raw training and of soups by every signal that was scored, and the arrows between them."""
+    laws: list[FittedLaw] = []
+    annotations: list[Superiority] = []
+    for signal, of in OF.items():
+        windows = {
+            series: fit_window([p for p in sweep.points if p.series == series], signal, saturates=series == RAW_SERIES)
+            for series in (RAW_SERIES, SOUP_SERIES)
+        }
+        fits = {
+            series: _fit([(p.budget_tokens * per_token, of(p)) for p in window.inside], signal)
+            for series, window in windows.items()
+        }
+        until = BEYOND * per_token * max((p.budget_tokens for p in sweep.points), default=0)
+        laws += [
+            replace(
+                fitted_law(fit, series, signal, until=until),
+                window=windows[series].says,
+                beyond=_known([(p.budget_tokens * per_token, of(p)) for p in windows[series].beyond]),
+            )
+            for series, fit in fits.items()
+            if fit is not None
+        ]
+        annotations += _annotations(fits[RAW_SERIES], fits[SOUP_SERIES], sweep, signal, per_token)
+    return tuple(laws), tuple(annotations)
 
 
 def _improving(sweep: SweepRecord, series: str, rank_by: Signal) -> list[str]:
@@ -105,18 +125,22 @@ def _improving(sweep: SweepRecord, series: str, rank_by: Signal) -> list[str]:
 
 
 def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: bool) -> FrontierPoint:
-    """Ranking scores every checkpoint of the branches up to the horizon; choosing scores every option besides."""
+    """Ranking scores every checkpoint of all that was trained to choose; choosing scores every option besides."""
     raw = point.series == RAW_SERIES
-    pools = [pool.until(point.horizon) for pool in bench.bare_pools() if pool.branch in point.branches]
-    kept = 1 if raw else sum(len(pool.candidates) for pool in pools)
+    searched = searched_by(point, bench.bare_pools())
+    kept = 1 if raw else sum(len(pool.until(searched.get(pool.branch, 0)).candidates) for pool in bench.bare_pools())
     some = next(iter(point.weights))
     return FrontierPoint(
         row=point.row,
         series=point.series,
         budget_tokens=point.budget_tokens,
+        n_branches=point.n_branches,
+        horizon=point.horizon,
+        k=point.k,
         improving=improving,
         cost=cost(
             [point.budget_tokens / point.n_branches] * point.n_branches,
+            searched=list(searched.values()),
             flops_per_token=plan.flops_per_token,
             checkpoints=kept,
             bytes_per_checkpoint=bench.checkpoints[some].nbytes,
@@ -128,10 +152,52 @@ def _point(bench: Workbench, point: SweepPoint, plan: PlanRecord, *, improving: 
     )
 
 
+def searched_by(point: SweepPoint, pools: Sequence[Pool]) -> dict[str, int]:
+    """Branch -> the tokens that had to be trained to choose this point.
+
+    What was compared says how far. But for raw training branches are free, so every one had to be trained so far, those
+    too that the screen rejects there: they were trained to be rejected.
+    """
+    if point.series == RAW_SERIES:
+        return dict(point.chosen_on.trained)
+    furthest = max(point.chosen_on.trained.values(), default=0)
+    return {pool.branch: min(furthest, max(c.tokens for c in pool.candidates)) for pool in pools}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitWindow:
+    """Which points of a series enter its law."""
+
+    inside: tuple[SweepPoint, ...]
+    beyond: tuple[SweepPoint, ...]
+    says: str
+
+
+def fit_window(points: Sequence[SweepPoint], signal: Signal, *, saturates: bool) -> FitWindow:
+    """Every point; of raw training those until it saturates, as the paper's raw fit ends at 425B of 600B (app:scaling-fit).
+
+    The paper does not say how it found that point. Ours is where raw training validates best: validation decides, the law
+    is fitted to test scores, and what comes later is shown as lying beyond.
+    """
+    ordered = sorted(points, key=lambda p: p.budget_tokens)
+    scored = [p for p in ordered if p.score(signal, Split.VALIDATION) is not None]
+    if not saturates or not scored:
+        return FitWindow(inside=tuple(ordered), beyond=(), says="every point")
+    last = min(scored, key=lambda p: signal.cost(p.score(signal, Split.VALIDATION))).budget_tokens
+    inside = tuple(p for p in ordered if p.budget_tokens <= last)
+    beyond = tuple(ordered[len(inside) :])
+    says = f"until {last:,} tokens, where raw training validates best; {len(beyond)} points lie beyond"
+    return FitWindow(inside=inside, beyond=beyond, says=says)
+
+
 def _fit(points: Sequence[tuple[float, Estimate | None]], signal: Signal) -> ScalingFit | None:
     """None where the signal was not scored."""
-    known = [(compute, found.value) for compute, found in points if found is not None and found.value is not None]
+    known = _known(points)
     return fit_power_law(known, rank_by=signal) if known else None
+
+
+def _known(points: Sequence[tuple[float, Estimate | None]]) -> tuple[tuple[float, float], ...]:
+    return tuple((c, found.value) for c, found in points if found is not None and found.value is not None)
 
 
 def fitted_law(fit: ScalingFit, series: str, signal: Signal, *, until: float) -> FittedLaw:

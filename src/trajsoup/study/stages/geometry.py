@@ -63,7 +63,7 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
     )
     lengths = displacements(measured)
     points, shares = _plane(measured, pools, merged, bench.records.require(RowsRecord), centre)
-    gains, relation = measured_gains(bench, field, cosines)
+    gains = measured_gains(bench, field, cosines)
     paths, grid = measured_paths(bench, field)
     return GeometryRecord(
         inputs=inputs,
@@ -89,12 +89,16 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
             variance_share={d.branch: d.variance_share for d in directions},
             interpolation_grid=grid,
             interpolation_horizons=tuple(sorted({path.tokens for path in paths})),
-            gain_offsets=tuple(sorted({int(tokens) for pair in gains for tokens in pair.gains})),
+            gain_offsets=tuple(sorted({int(tokens) for pair in gains.pairs for tokens in pair.gains})),
+            interpolation_k=next((path.k for path in paths), None),
+            gain_k=gains.k,
         ),
         compute=compute_fields(bench.records),
-        pairs=gains,
-        relation=relation,
-        relation_line=relation_line(relation, gains),
+        pairs=gains.pairs,
+        relation=gains.loss,
+        relation_line=relation_line(gains.loss, gains.pairs),
+        accuracy_relation=gains.accuracy,
+        accuracy_line=relation_line(gains.accuracy, gains.pairs),
         paths=paths,
         notes=(*notes, *still),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from trajsoup.core.interpolation import GRID, interpolation, interpolation_rows
 from trajsoup.core.pair_gain import PairGain, Relation, pair_gain, relate
@@ -26,14 +26,22 @@ Cosines = Mapping[str, Mapping[str, float]]
 LINE_POINTS = 21  # of the drawn line and its band
 
 
-def measured_gains(
-    bench: Workbench, field: Field, cosines: Cosines
-) -> tuple[tuple[MeasuredPair, ...], Relation | None]:
-    """The gain of every pair of branches with a direction, averaged over horizons, and how it goes with the cosine."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """What merging pairs gained, and how it goes with their cosines, by each signal that was scored."""
+
+    pairs: tuple[MeasuredPair, ...] = ()
+    k: int | None = None  # of the anchors
+    loss: Relation | None = None
+    accuracy: Relation | None = None
+
+
+def measured_gains(bench: Workbench, field: Field, cosines: Cosines) -> Gains:
+    """The gain of every pair of branches with a direction, averaged over horizons, in loss and in Overall Average."""
     pairs = list(itertools.combinations([name for name in field.admitted if name in cosines], 2))
     k = middle_k(field, field.chosen(field.admitted))
     if not pairs or k is None:
-        return (), None
+        return Gains()
     branches = list(dict.fromkeys(name for pair in pairs for name in pair))
     rows: dict[tuple[tuple[str, ...], int], Row] = {}
     for tokens in field.horizons:
@@ -43,22 +51,37 @@ def measured_gains(
                 rank_by = field.rank_by
                 rows[group, tokens] = soup_row(field.chosen(group), k=k, horizon=tokens, rank_by=rank_by, name=name)
     scores = bench.scorer.validate(list(rows.values()), what="gains")
-    losses: dict[tuple[str, ...], dict[int, float]] = {}
+    known: dict[Signal, dict[tuple[str, ...], dict[int, float]]] = {signal: {} for signal in Signal}
     for (group, tokens), row in rows.items():
-        found = scores[row.name].losses
-        if found is not None and math.isfinite(loss := found.loss()):
-            losses.setdefault(group, {})[tokens] = loss
-    gains = _gains(pairs, losses, cosines)
-    return tuple(
-        MeasuredPair(
-            first=g.first,
-            second=g.second,
-            cosine=g.cosine,
-            gain=g.gain,
-            gains={str(tokens): gain for tokens, gain in g.gains.items()},
-        )
-        for g in gains
-    ), relate(gains)
+        found = scores[row.name]
+        values = {
+            Signal.LOSS: None if found.losses is None else found.losses.loss(),
+            Signal.ACCURACY: found.overall_average,
+        }
+        for signal, value in values.items():
+            if value is not None and math.isfinite(value):
+                known[signal].setdefault(group, {})[tokens] = value
+    by_loss = _gains(pairs, known[Signal.LOSS], cosines, Signal.LOSS)
+    by_accuracy = _gains(pairs, known[Signal.ACCURACY], cosines, Signal.ACCURACY)
+    points = {(g.first, g.second): g for g in by_accuracy}
+    return Gains(
+        pairs=tuple(_measured(g, points.get((g.first, g.second))) for g in by_loss),
+        k=k,
+        loss=relate(by_loss),
+        accuracy=relate(by_accuracy) if by_accuracy else None,
+    )
+
+
+def _measured(loss: PairGain, accuracy: PairGain | None) -> MeasuredPair:
+    return MeasuredPair(
+        first=loss.first,
+        second=loss.second,
+        cosine=loss.cosine,
+        gain=loss.gain,
+        gains={str(tokens): gain for tokens, gain in loss.gains.items()},
+        accuracy_gain=None if accuracy is None else accuracy.gain,
+        accuracy_gains={} if accuracy is None else {str(tokens): gain for tokens, gain in accuracy.gains.items()},
+    )
 
 
 def relation_line(relation: Relation | None, pairs: Sequence[MeasuredPair]) -> tuple[BandPoint, ...]:
@@ -110,6 +133,8 @@ def measured_paths(bench: Workbench, field: Field) -> tuple[tuple[MeasuredPath, 
                 gain_over_better_end=path.gain_over_better_end,
                 gain_over_mean=path.gain_over_mean,
                 barrier=path.barrier,
+                k=k,
+                losses=path.scores,
             )
         )
     return tuple(paths), GRID if paths else ()
@@ -123,13 +148,16 @@ def middle_k(field: Field, pools: Sequence[Pool]) -> int | None:
 
 
 def _gains(
-    pairs: list[tuple[str, str]], losses: Mapping[tuple[str, ...], Mapping[int, float]], cosines: Cosines
+    pairs: list[tuple[str, str]],
+    scores: Mapping[tuple[str, ...], Mapping[int, float]],
+    cosines: Cosines,
+    signal: Signal,
 ) -> list[PairGain]:
     found: list[PairGain] = []
     for a, b in pairs:
         cosine = cosines[a][b]
-        known = [losses.get(group, {}) for group in ((a, b), (a,), (b,))]
+        known = [scores.get(group, {}) for group in ((a, b), (a,), (b,))]
         if math.isfinite(cosine) and set.intersection(*(set(part) for part in known)):
             merged, first, second = known
-            found.append(pair_gain(merged, ends=(first, second), branches=(a, b), cosine=cosine, rank_by=Signal.LOSS))
+            found.append(pair_gain(merged, ends=(first, second), branches=(a, b), cosine=cosine, rank_by=signal))
     return found

@@ -51,4 +51,11 @@ def row_record(chosen: Chosen, rank_by: Signal) -> RowRecord:
 def chosen_on(chosen: Chosen, rank_by: Signal) -> ChosenOn:
     """On what the choice was made."""
     found = chosen.decision
-    return ChosenOn(split=Split.VALIDATION, signal=rank_by, free=found.free, among=found.among, score=found.score)
+    return ChosenOn(
+        split=Split.VALIDATION,
+        signal=chosen.entry.rank_by or rank_by,
+        free=found.free,
+        among=found.among,
+        score=found.score,
+        trained=found.trained,
+    )

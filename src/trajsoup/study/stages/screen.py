@@ -1,8 +1,11 @@
-"""The screen stage: compare every branch with the baseline on the probe (sec:problem-formulation)."""
+"""The screen stage: compare every branch with the baseline on the probe (sec:problem-formulation).
+
+At every position where a branch saved: a soup is made of branches that pass at the horizon it uses, T / N when limited.
+"""
 
 from __future__ import annotations
 
-from trajsoup.core.screening import screen
+from trajsoup.core.screening import screen, screened_at
 from trajsoup.errors import ScreenError
 from trajsoup.study.records.results import PlanRecord, ScreenRecord, ValidationRecord
 from trajsoup.study.workbench import Workbench
@@ -15,7 +18,8 @@ def screen_stage(bench: Workbench) -> bool:
     def make() -> ScreenRecord:
         evaluation = bench.setup.evaluation
         baseline, tolerance = evaluation.baseline or bench.records.require(PlanRecord).baseline, evaluation.tolerance
-        verdicts = screen(bench.pools(), baseline=baseline, tolerance=tolerance, force=evaluation.force)
+        pools = bench.pools()
+        verdicts = screen(pools, baseline=baseline, tolerance=tolerance, force=evaluation.force)
         if not any(v.admitted for v in verdicts):
             raise ScreenError(
                 f"no branch passed the screen against {baseline!r}: raise evaluate.tolerance, or name some in "
@@ -27,6 +31,10 @@ def screen_stage(bench: Workbench) -> bool:
             tolerance=tolerance,
             measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents",
             verdicts=verdicts,
+            early=tuple(
+                screened_at(verdicts, horizon=tokens, force=evaluation.force)
+                for tokens in sorted({c.tokens for pool in pools for c in pool.candidates})
+            ),
         )
 
     return bench.records.ensure(ScreenRecord, inputs, make)

@@ -19,7 +19,7 @@ from trajsoup.study.records.results import ChosenOn, ComparisonRecord, ScreenRec
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
 from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.rows import chosen_on
-from trajsoup.study.sweeps.table import SWEEPS, Pairs, Sweep, sweep_entries
+from trajsoup.study.sweeps.table import SWEEPS, Kind, Sweep, sweep_entries
 from trajsoup.study.workbench import Workbench
 
 
@@ -87,8 +87,15 @@ def _record(
 ) -> SweepRecord:
     kind, evaluation = SWEEPS[sweep.kind], bench.setup.evaluation
     nothing = "nothing to compare: it needs two admitted branches with enough checkpoints"
+    own = {row.name for row in reported_rows([sweep], {sweep.name: chosen}, rank_by=evaluation.rank_by)}
     points = tuple(
-        _point(c, chosen_on(c, evaluation.rank_by), tested.get(c.row.name), evaluation.resamples) for c in chosen
+        _point(
+            c,
+            chosen_on(c, evaluation.rank_by),
+            tested[c.row.name] if c.row.name in own else None,  # another sweep may report what this one does not
+            evaluation.resamples,
+        )
+        for c in chosen
     )
     return SweepRecord(
         inputs=inputs,
@@ -99,7 +106,7 @@ def _record(
         x_label=kind.axis,
         points=points,
         cells=grid_cells(points) if kind.name == "scaling" else (),
-        comparisons=tuple(_comparisons(kind.pairs(chosen), tested, evaluation.resamples)) if chosen else (),
+        comparisons=tuple(_comparisons(kind, chosen, tested, evaluation.resamples)) if chosen else (),
         notes=() if chosen else (nothing,),
     )
 
@@ -131,9 +138,11 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
     )
 
 
-def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int) -> list[ComparisonRecord]:
+def _comparisons(
+    kind: Kind, chosen: Sequence[Chosen], tested: Mapping[str, TestScores], resamples: int
+) -> list[ComparisonRecord]:
     found: list[ComparisonRecord] = []
-    for model, reference in pairs:
+    for model, reference in kind.pairs(chosen):
         name = f"{model.entry.name} against {reference.entry.name}"
         found += compared(
             name,
@@ -142,7 +151,7 @@ def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int)
             tested[model.row.name],
             tested[reference.row.name],
             name,
-            "horizon",
+            kind.matched,
             label=f"{model.entry.key} against {reference.entry.key}",
             resamples=resamples,
         )

@@ -1,6 +1,9 @@
 """Sweeps: one file each. The order of these lines is that of `sweeps: paper`; a new sweep adds its own."""
 
 # ruff: noqa: I001
+from trajsoup.study.sweeps import crossing as crossing
+from trajsoup.study.sweeps import prescribed as prescribed
+from trajsoup.study.sweeps import prescribed_scaling as prescribed_scaling
 from trajsoup.study.sweeps import horizons as horizons
 from trajsoup.study.sweeps import coefficients as coefficients
 from trajsoup.study.sweeps import selections as selections

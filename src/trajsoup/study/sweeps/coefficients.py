@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trajsoup.core.coefficients import WEIGHTINGS
 from trajsoup.study.choosing.entries import Axis, Entry, entry_of
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.sweeps.points import SOUP, against_the_first
+from trajsoup.study.sweeps.points import SOUP, against_the_first, clipped, fixed_k
 from trajsoup.study.sweeps.table import Sweep, sweep
 
 
@@ -19,15 +19,16 @@ from trajsoup.study.sweeps.table import Sweep, sweep
     pairs=against_the_first,
 )
 def coefficients(field: Field, asked: Sweep) -> Sequence[Entry]:
-    """Every weighting of the table on all admitted branches; K is free for each."""
+    """Every weighting of the table on all admitted branches with K = 4: nothing is chosen."""
+    within, k = fixed_k(field, field.all_together)
     return [
         entry_of(
             SOUP,
-            field.freedom(SOUP, [field.all_together], free=("k",), weights=name),
+            within.freedom(SOUP, [field.all_together], weights=name),
             key=name,
             label=f"coefficients {name}",
             sweep=asked.name,
-            at=Axis(series="coefficients", x=name),
+            at=Axis(series=f"coefficients{clipped(k)}", x=name),
         )
         for name, weighting in WEIGHTINGS.items()
         if weighting.swept

@@ -34,15 +34,16 @@ def frontier(field: Field, asked: Sweep) -> Sequence[Entry]:
         option = raw.option({c.key: 1.0}, stop=Stop(branches=(c.branch,), horizon=c.tokens))
         at = Axis(series=RAW_SERIES, x=float(c.tokens))
         entries.append(point(asked, f"raw@{c.tokens}", option, at, method=RAW))
-    for method, subsets, free in (
-        (SINGLE, field.alone(), ("branch", "k")),
-        (SOUP, field.subsets(at_least=2), ("branches", "horizon", "k")),
+    most = len(field.pools)
+    for method, sizes, free in (
+        (SINGLE, [1], ("branch", "k")),
+        (SOUP, range(2, most + 1), ("branches", "horizon", "k")),
     ):
         budgets: dict[int, list[Stop]] = {}
-        for subset in subsets:
-            shares = (field.branch_horizon(h, n_branches=len(subset), setting=Setting.LIMITED) for h in field.horizons)
+        for n in sizes:
+            shares = (field.branch_horizon(h, n_branches=n, setting=Setting.LIMITED) for h in field.horizons)
             for at in sorted({*field.horizons, *(h for h in shares if h is not None)}):
-                budgets.setdefault(at * len(subset), []).append(Stop(branches=subset, horizon=at))
+                budgets.setdefault(at * n, []).extend(field.stops([n], setting=Setting.EXTENDED, budget=at))
         for tokens, stops in sorted(budgets.items()):
             freedom = field.freedom(method, stops, free=free)
             if freedom.stops:

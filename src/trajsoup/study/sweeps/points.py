@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trajsoup.core.methods.asking import Option, best_of
+from trajsoup.core.methods.freedom import Stop
 from trajsoup.core.methods.table import METHODS, Method
 from trajsoup.core.pool import Pool
+from trajsoup.core.selection import usable
 from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 from trajsoup.study.choosing.entries import Axis, Chosen, Entry
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.sweeps.table import Pairs, Sweep
 
+K = 4  # checkpoints of each branch in the paper's tables
 SINGLE, SOUP = METHODS["single-merge"], METHODS["trajectory-soup"]
 
 
@@ -26,6 +30,18 @@ def point(asked: Sweep, key: str, option: Option, at: Axis, *, method: Method = 
         sweep=asked.name,
         at=at,
     )
+
+
+def fixed_k(field: Field, stop: Stop, *, k: int = K) -> tuple[Field, int]:
+    """The field with one K, clipped to what all these branches have there, and that K."""
+    have = min(len(usable(pool).until(stop.horizon).candidates) for pool in field.chosen(stop.branches))
+    found = max(min(k, have), 1)
+    return replace(field, ks=(found,)), found
+
+
+def clipped(k: int, wanted: int = K) -> str:
+    """How a prescribed K is written: with what was wanted, where the branches have fewer."""
+    return f", K = {k}" + ("" if k == wanted else f" (all there are of {wanted})")
 
 
 def two_branches(field: Field, asked: Sweep, default: Sequence[str]) -> tuple[Pool, Pool] | None:

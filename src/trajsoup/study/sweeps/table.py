@@ -40,6 +40,7 @@ class Kind:
     entries: Callable[[Field, Sweep], Sequence[Entry]]  # none where the branches do not allow it
     settings: tuple[str, ...]  # fields of `Sweep` that mean something to it
     pairs: Callable[[Sequence[Chosen]], Pairs]  # what is compared on test
+    matched: str  # what both sides of a comparison share
     cell: Callable[[Chosen], object] | None  # of each cell only the best is reported on test; None: everything is
     default: bool  # whether `sweeps: paper` makes it
 
@@ -56,6 +57,7 @@ def sweep(
     axis: str,
     settings: tuple[str, ...] = (),
     pairs: Callable[[Sequence[Chosen]], Pairs] = lambda chosen: [],
+    matched: str = "horizon",
     cell: Callable[[Chosen], object] | None = None,
     default: bool = True,
 ) -> Callable[[Entries], Entries]:
@@ -70,6 +72,7 @@ def sweep(
             entries=entries,
             settings=settings,
             pairs=pairs,
+            matched=matched,
             cell=cell,
             default=default,
         )
