@@ -26,7 +26,7 @@ def rank_correlation(x: Array, y: Array) -> tuple[float, float]:
     return float(found.statistic), float(found.pvalue)
 
 
-def t_quantile(probability: float, *, degrees: int) -> float:
+def t_quantile(probability: float, *, degrees: float) -> float:
     """The quantile of Student's t distribution."""
     return float(_scipy("special").stdtrit(degrees, probability))
 
