@@ -40,9 +40,9 @@ def drawn(rng, seeds, case):
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_it_covers_whichever_of_seeds_and_documents_vary(seeds, case):
     rng = np.random.default_rng(seeds)
-    found = [crossed_interval([d], weights=[w]) for d, w in (drawn(rng, seeds, case) for _ in range(400))]
+    found = [crossed_interval([d], weights=[w]) for d, w in (drawn(rng, seeds, case) for _ in range(300))]
     covered = np.mean([c.low <= 0 <= c.high for c in found])
-    assert 0.925 <= covered <= 0.985, covered  # 94 to 98 %, and two standard errors of 400 draws
+    assert 0.92 <= covered <= 0.99, covered  # 94 to 98 %, and two standard errors of 300 draws
     assert np.mean([c.p <= 0.05 for c in found]) == pytest.approx(1 - covered)
 
 

@@ -93,15 +93,13 @@ class FrontierRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountEstimate:
-    """L(N, K) = limit + spread / N at one K over all soups, with intervals over documents and over branches."""
+    """L(N, K) = limit + spread / N at one K over all soups; intervals are a jackknife over branches, from three on."""
 
     k: int
     limit: float  # a(K): infinitely many branches
-    spread: Estimate  # b(K), bootstrap over documents
-    spread_over_branches: tuple[float, float] | None  # jackknife; None: fewer than three branches
+    spread: Estimate  # b(K)
     v_intra: Estimate | None  # None: K = 1, or ranks were not scored
     v_inter: Estimate | None
-    k_eff: float | None  # None: nothing varies within branches, or it cannot be told
     bias_change: float  # of lower ranks, against the smallest K
 
 
@@ -160,7 +158,7 @@ class TheoryRecord:
     ]  # of three branches and more, from their anchors and pairs: the first of `held_out`
     best: tuple[PredictedBest, ...]
     best_k_falls: bool | None  # whether the predicted best K never rises with N
-    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup
+    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup; jackknife
     worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
     budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
     held_out: tuple[HeldOutRecord, ...]
