@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.core.numerics import rank_correlation, t_quantile
+from trajsoup.core.numerics import ranks, t_quantile
 from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
@@ -212,4 +212,4 @@ def ranking_agreement(losses: Sequence[float], accuracies: Sequence[float]) -> f
     pairs = np.array([pair for pair in zip(losses, accuracies, strict=True) if np.isfinite(pair).all()])
     if len(pairs) < 3 or np.ptp(pairs[:, 0]) == 0 or np.ptp(pairs[:, 1]) == 0:
         return None
-    return rank_correlation(-pairs[:, 0], pairs[:, 1])[0]
+    return float(np.corrcoef(ranks(-pairs[:, 0]), ranks(pairs[:, 1]))[0, 1])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trajsoup.core.pair_gain import p_words
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report import style
@@ -155,13 +156,15 @@ def gain_words(record: GeometryRecord) -> str:
         f"{style.difference_text(min(gains), LOSS)} to {style.difference_text(max(gains), LOSS)}, averaged over horizons."
     )
     found = record.relation
-    if found is None or found.pearson is None or found.pearson_p is None:
+    if found is None or found.pearson is None:
         return f"{words} No relation can be fitted: {'too few pairs' if found is None else found.missing}."
     sense = "larger" if found.pearson < 0 else "smaller"
     rank = "" if found.spearman is None else f"; Spearman {found.spearman:+.2f}"
-    certain = "." if found.pearson_p < CERTAIN else ": not distinguishable from no relation."
+    certain = (
+        "." if found.pearson_p is not None and found.pearson_p < CERTAIN else ": not distinguishable from no relation."
+    )
     return (
-        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, p = {found.pearson_p:.2g}{rank})"
+        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, {p_words(found.pearson_p)}{rank})"
         f"{certain} The band is 95% for the mean gain."
     )
 
