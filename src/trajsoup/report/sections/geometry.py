@@ -88,6 +88,7 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
         {
             "branch": lambda d: text(d.branch),
             "variance share": lambda d: number(d.variance_share, ".4f"),
+            "of a random walk": lambda d: number(d.random_walk_share, ".4f"),
             "net displacement": lambda d: number(d.net_displacement, ".4f"),
             "points": lambda d: number(d.points),
         },
@@ -379,6 +380,10 @@ def _fields_table(record: GeometryRecord) -> tuple[Table, ...]:
         (
             "carried by the component",
             ", ".join(f"{branch} {share:.1%}" for branch, share in fields.variance_share.items()),
+        ),
+        (
+            "carried in a random walk as long",
+            ", ".join(f"{d.branch} {d.random_walk_share:.1%}" for d in record.directions),
         ),
         ("interpolation grid", f"{grid[0]:g} to {grid[-1]:g}, {len(grid)} points" if grid else "not interpolated"),
         ("interpolated at", _listed(fields.interpolation_horizons)),

@@ -422,6 +422,7 @@ class BranchDirection:
 
     branch: str
     variance_share: float
+    random_walk_share: float  # the same of a random walk of as many points, each the mean of as many checkpoints
     net_displacement: float
     points: int
 
