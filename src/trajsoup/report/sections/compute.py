@@ -143,6 +143,7 @@ def law_words(law: FittedLaw) -> str:
             f", {law.level:.0%} intervals of the asymptote {a:.4f} to {b:.4f} and of the exponent {c:.3f} to {d:.3f}"
         )
     words += "" if law.r_squared is None else f", R² {law.r_squared:.3f}"
+    words += "" if law.aicc_gain is None else f", better than a constant by {law.aicc_gain:.1f} in AICc"
     return words + (f" ({law.warning})" if law.warning else "")
 
 
@@ -245,7 +246,9 @@ def _says(record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapp
             sure = ", extrapolated" if a.raw_extrapolated or a.soup_extrapolated else ""
             parts.append(f"{_name(a.name)}: {style.difference_text(a.gain, signal)} for the soup{sure}.")
     parts += [f"Law of {law.series}: {law_words(law)}." for law in record.laws if law.signal is signal]
-    return " ".join([*parts, "Dotted lines are extrapolated; bands are 95% over resampled points."])
+    return " ".join(
+        [*parts, "Dotted lines are extrapolated; bands are 95%, and allow for neighbouring points that err alike."]
+    )
 
 
 def _fields_table(records: Records) -> tuple[Table, ...]:

@@ -41,13 +41,19 @@ class FittedLaw:
     exponent: float | None  # alpha
     reference: float | None  # C0
     r_squared: float | None
-    asymptote_interval: tuple[float, float] | None  # bootstrap
+    asymptote_interval: tuple[float, float] | None  # allowing for `residual_correlation`
     exponent_interval: tuple[float, float] | None
     level: float
-    refits: int  # resamples on which a law could be fitted
+    residual_correlation: float | None  # of neighbouring points
+    aicc_gain: float | None  # AICc of a constant minus that of the law; a law only where it is positive
     missing: str | None
     warning: str | None
     curve: tuple[BandPoint, ...] = ()  # to draw: score over compute, past the last point
+
+    @property
+    def preferred(self) -> str | None:
+        """`law` or `constant`, whichever AICc prefers; None where the points did not allow to ask."""
+        return None if self.aicc_gain is None else "law" if self.aicc_gain > 0 else "constant"
 
     @property
     def measured_until(self) -> float:
