@@ -21,6 +21,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import EvaluationPlan
+from trajsoup.study.file.primary import DEFAULT
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -30,6 +31,7 @@ from trajsoup.study.records.results import (
     ScreenRecord,
     ValidationRecord,
 )
+from trajsoup.study.stages.answer import selection_optimism
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.frontier import frontier_stage
@@ -80,7 +82,9 @@ class SampleBench(Workbench):
     def __init__(self, folder: Path, bowl: Bowl) -> None:
         shape = bowl.shape
         evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
-        setup = SimpleNamespace(output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None)
+        setup = SimpleNamespace(
+            output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None, primary=DEFAULT
+        )
         super().__init__(
             setup, cache=folder, progress=lambda what, done, total: None, records=Records(folder, held=True)
         )
@@ -105,7 +109,7 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
         "comparisons": lambda: comparisons_stage(bench),
         "sweeps": lambda: (sweeps_stage(bench), frontier_stage(bench), theory_stage(bench)),
         "geometry": lambda: bench.records.write(geometry_record(bowl, bench)),
-        "answer": lambda: write_answer(bench.records),
+        "answer": lambda: write_answer(bench),
     }
     for stage in STAGES[: STAGES.index(shape.until) + 1]:
         make[stage]()
@@ -203,19 +207,22 @@ def train_record(bowl: Bowl) -> r.TrainRecord:
     )
 
 
-def write_answer(records: Records) -> None:
+def write_answer(bench: SampleBench) -> None:
     """The answer as the study's own stage writes it, but for the folder of weights; none without a soup."""
+    records = bench.records
     found = records.require(ComparisonsRecord).comparisons
     by_signal = {one.signal: one for one in found if one.name == "soup-limited"}
     if not by_signal:
         return
     rows = {row.name: row for row in records.require(RowsRecord).rows}
+    flattery = selection_optimism(bench, records.require(RowsRecord))
     words = sentences(
         found,
         rows=rows,
         evaluations=records.require(EvaluationsRecord),
         screen=records.require(ScreenRecord),
         validation=records.require(ValidationRecord),
+        optimism=flattery,
     )
     records.write(
         r.AnswerRecord(
@@ -227,5 +234,6 @@ def write_answer(records: Records) -> None:
             words=words,
             soup_folder="soup",
             seeds=(0,),
+            optimism=flattery,
         ),
     )

@@ -54,6 +54,12 @@ class Relation:
     cosine_spread: float | None = None  # sum of squared deviations
     missing: str | None = None
 
+    @property
+    def p_words(self) -> str:
+        """The p value of Pearson's correlation, and how it was found."""
+        p = self.pearson_p
+        return "no p: not every pair was measured" if p is None else f"p = {p:.2g} by permuting branches"
+
     def line(self, cosines: Sequence[float]) -> NDArray[np.float64]:
         """The OLS line at the given cosines, with its confidence band for the mean response: mean, low, high."""
         slope, intercept, error = self.slope, self.intercept, self.residual_error
@@ -110,14 +116,9 @@ def relation_words(relation: Relation) -> str:
     else:
         how = "the more two directions agree, the more their merge gains, against the paper"
     return (
-        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} ({p_words(relation.pearson_p)}), "
+        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} ({relation.p_words}), "
         f"Spearman {relation.spearman:+.2f}: {how}."
     )
-
-
-def p_words(p: float | None) -> str:
-    """A p value, and how it was found."""
-    return "no p: not every pair was measured" if p is None else f"p = {p:.2g} by permuting branches"
 
 
 def pair_gain(

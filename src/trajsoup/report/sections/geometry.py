@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trajsoup.core.pair_gain import p_words
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report import style
@@ -165,7 +164,7 @@ def gain_words(record: GeometryRecord) -> str:
         "." if found.pearson_p is not None and found.pearson_p < CERTAIN else ": not distinguishable from no relation."
     )
     return (
-        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, {p_words(found.pearson_p)}{rank})"
+        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, {found.p_words}{rank})"
         f"{certain} The band is 95% for the mean gain."
     )
 

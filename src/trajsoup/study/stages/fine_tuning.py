@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from trajsoup.core.scores import TaskResult, TestScores
+from trajsoup.core.scores import TestScores, mean_scores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import spread_over_seeds
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from trajsoup.lm.sft import Pairs
     from trajsoup.lm.tasks.scoring import PreparedSuite
 
+TUNED_SCORES = f"{SCORES}/sft"  # below the study
 NOT_TUNED = ("raw-final",)  # the paper tunes merges; the best raw checkpoint stands for the raw ones
 
 
@@ -61,7 +60,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
     )
     scores = _scores(bench, wanted, course)
     resamples = bench.setup.evaluation.resamples
-    together = {row.name: _mean([scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
+    together = {row.name: mean_scores([scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
     settings = {
         "optimizer": "AdamW, betas 0.9 and 0.95, no weight decay, clip 1",
         "schedule": f"linear decay of {plan.peak_lr:g} to 0",
@@ -92,7 +91,7 @@ class _Course:
 def _scores(bench: Workbench, wanted: Sequence[Row], course: _Course) -> dict[tuple[str, int | None], TestScores]:
     """Scores of every row before (None) and after the fine-tuning with each seed; known ones come from their records."""
     plan = course.plan
-    store = test_store(bench.setup.output / SCORES / "sft")
+    store = test_store(bench.setup.output / TUNED_SCORES)
     identities = bench.identities
     ingredients = {key: identities.checkpoint(bench.checkpoints[key]) for row in wanted for key in row.weights}
     identities.save()
@@ -183,19 +182,3 @@ def _compared(scores: dict[str, TestScores], labels: Mapping[str, str], resample
                 resamples=resamples,
             )
     return tuple(found)
-
-
-def _mean(runs: Sequence[TestScores]) -> TestScores:
-    """Items and answers averaged over the seeds of the fine-tuning."""
-    tasks = [
-        TaskResult(
-            name=same[0].name,
-            category=same[0].category,
-            chance=same[0].chance,
-            correct=np.mean([task.correct for task in same], axis=0),
-        )
-        for same in zip(*(run.tasks for run in runs), strict=True)
-    ]
-    losses = [run.losses for run in runs if run.losses is not None]
-    nll = np.mean([one.nll for one in losses], axis=0)
-    return TestScores(losses=dataclasses.replace(losses[0], nll=nll), tasks=tuple(tasks))

@@ -134,7 +134,8 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
 def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int) -> list[ComparisonRecord]:
     found: list[ComparisonRecord] = []
     for model, reference in pairs:
-        name = f"{model.entry.name} against {reference.entry.name}"
+        of = _prescribed(model, reference)
+        name = f"{model.entry.name} against {reference.entry.name}{of}"
         found += compared(
             name,
             model.entry.name,
@@ -143,7 +144,14 @@ def _comparisons(pairs: Pairs, tested: Mapping[str, TestScores], resamples: int)
             tested[reference.row.name],
             name,
             "horizon",
-            label=f"{model.entry.key} against {reference.entry.key}",
+            label=f"{model.entry.key} against {reference.entry.key}{of}",
             resamples=resamples,
         )
     return found
+
+
+def _prescribed(*sides: Chosen) -> str:
+    """Branches that nothing chose, for the name: over seeds it must stand for the same branches in each of them."""
+    fixed = [side for side in sides if not {"branch", "branches"} & set(side.decision.free)]
+    names = dict.fromkeys(branch for side in fixed for branch in side.option.branches)
+    return f" of {'+'.join(names)}" if names else ""

@@ -81,14 +81,14 @@ def predict(
     k = next((b.k for b in best if b.n_branches == n), None)
     law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
     known = sorted(law.fits)
-    counts = _counts(losses, fits)
+    counts = counts_of(losses, fits)
     cells = _cells(losses)
     unseen = [cell for cell in cells if not cell.fitted]
     larger = larger_soups(losses, ks=losses.counts())
     held_out = {LARGER_SOUPS: larger, NEW_BRANCHES: new_branches(losses, ks=losses.counts())}
     worth = None
     if k is not None:
-        worth = _over_branches(losses, fits[k], lambda found: fit_branches(found, k=k).worth_of_branch(n))
+        worth = statistic_over_branches(losses, fits[k], lambda found: fit_branches(found, k=k).worth_of_branch(n))
     return theory_words(
         TheoryRecord(
             inputs=inputs,
@@ -150,17 +150,17 @@ def _fits(losses: SoupLosses, missing: list[str] | None = None) -> dict[int, Bra
     return found
 
 
-def _counts(losses: SoupLosses, fits: Mapping[int, BranchFit]) -> tuple[CountEstimate, ...]:
+def counts_of(losses: SoupLosses, fits: Mapping[int, BranchFit]) -> tuple[CountEstimate, ...]:
     """Variances at every K."""
     changes = bias_changes(fits) if fits else {}
     return tuple(
         CountEstimate(
             k=k,
             limit=fit.limit,
-            spread=_over_branches(losses, fit, lambda found, k=k: fit_branches(found, k=k).spread)
+            spread=statistic_over_branches(losses, fit, lambda found, k=k: fit_branches(found, k=k).spread)
             or Estimate(value=fit.spread, count=len(fit.branches)),
-            v_intra=_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_intra),
-            v_inter=_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_inter),
+            v_intra=statistic_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_intra),
+            v_inter=statistic_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_inter),
             bias_change=changes[k],
         )
         for k, fit in sorted(fits.items())
@@ -198,7 +198,9 @@ def _best(found: BestCount, cells: Sequence[PredictedCell]) -> PredictedBest:
     )
 
 
-def _over_branches(losses: SoupLosses, fit: BranchFit, statistic: Callable[[SoupLosses], float]) -> Estimate | None:
+def statistic_over_branches(
+    losses: SoupLosses, fit: BranchFit, statistic: Callable[[SoupLosses], float]
+) -> Estimate | None:
     """The statistic with its jackknife interval over branches, or alone where those are two; None: undefined.
 
     An interval over documents would say how well these branches were measured, and is far too short for what the
