@@ -31,7 +31,6 @@ from trajsoup.study.records.results import (
     ScreenRecord,
     ValidationRecord,
 )
-from trajsoup.study.stages.answer import selection_optimism
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.frontier import frontier_stage
@@ -109,7 +108,7 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
         "comparisons": lambda: comparisons_stage(bench),
         "sweeps": lambda: (sweeps_stage(bench), frontier_stage(bench), theory_stage(bench)),
         "geometry": lambda: bench.records.write(geometry_record(bowl, bench)),
-        "answer": lambda: write_answer(bench),
+        "answer": lambda: write_answer(bench.records),
     }
     for stage in STAGES[: STAGES.index(shape.until) + 1]:
         make[stage]()
@@ -207,22 +206,20 @@ def train_record(bowl: Bowl) -> r.TrainRecord:
     )
 
 
-def write_answer(bench: SampleBench) -> None:
+def write_answer(records: Records) -> None:
     """The answer as the study's own stage writes it, but for the folder of weights; none without a soup."""
-    records = bench.records
     found = records.require(ComparisonsRecord).comparisons
     by_signal = {one.signal: one for one in found if one.name == "soup-limited"}
     if not by_signal:
         return
     rows = {row.name: row for row in records.require(RowsRecord).rows}
-    flattery = selection_optimism(bench, records.require(RowsRecord))
     words = sentences(
         found,
         rows=rows,
         evaluations=records.require(EvaluationsRecord),
         screen=records.require(ScreenRecord),
         validation=records.require(ValidationRecord),
-        optimism=flattery,
+        optimism=records.require(ComparisonsRecord).optimism,
     )
     records.write(
         r.AnswerRecord(
@@ -234,6 +231,5 @@ def write_answer(bench: SampleBench) -> None:
             words=words,
             soup_folder="soup",
             seeds=(0,),
-            optimism=flattery,
         ),
     )

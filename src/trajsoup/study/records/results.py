@@ -338,6 +338,7 @@ class ComparisonsRecord:
     resamples: int
     comparisons: tuple[ComparisonRecord, ...]
     ties: tuple[ColumnTies, ...] = ()
+    optimism: Optimism | None = None  # of the row that won on validation; None: nothing was fixed in advance
     not_made: tuple[str, ...] = ()  # primary comparisons of which a side, or the signal, was not there
 
 
@@ -556,7 +557,6 @@ class AnswerRecord:
     words: tuple[str, ...]  # what was seen, a sentence each, computed from the numbers
     soup_folder: str | None  # relative to the study
     seeds: tuple[int, ...]
-    optimism: Optimism | None = None  # of the row that won on validation; None: nothing was fixed in advance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

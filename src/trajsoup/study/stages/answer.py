@@ -6,7 +6,6 @@ from pathlib import Path
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.core.statistics import Optimism, optimism
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import plan_row
 from trajsoup.merge.provenance import RECORD
@@ -23,7 +22,6 @@ from trajsoup.study.records.results import (
     ValidationRecord,
 )
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE
-from trajsoup.study.stages.estimates import row_of
 from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench
 
@@ -42,14 +40,13 @@ def answer_stage(bench: Workbench) -> bool:
         best = listed.best_soup() or rows[SINGLE]
         write_soup(bench, best)
         by_signal = {c.signal: c for c in found if c.name == "soup-limited"}
-        flattery = selection_optimism(bench, listed)
         words = sentences(
             found,
             rows=rows,
             evaluations=records.require(EvaluationsRecord),
             screen=records.require(ScreenRecord),
             validation=records.require(ValidationRecord),
-            optimism=flattery,
+            optimism=records.require(ComparisonsRecord).optimism,
         )
         return AnswerRecord(
             inputs=inputs,
@@ -60,21 +57,9 @@ def answer_stage(bench: Workbench) -> bool:
             words=words,
             soup_folder=SOUP,
             seeds=() if bench.setup.seed is None else (bench.setup.seed,),
-            optimism=flattery,
         )
 
     return records.ensure(AnswerRecord, inputs, make)
-
-
-def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
-    """What the winner on validation loses on test, beside a row that nothing chose; None where there are not both."""
-    sides = rows.winner_and_fixed()
-    if sides is None:
-        return None
-    both = [row_of(row) for row in sides]
-    validation, test = bench.scorer.validate(both), bench.scorer.test(both)  # known already: read from their records
-    winner, fixed = ((validation[row.name], test[row.name]) for row in both)
-    return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
 
 
 def write_soup(bench: Workbench, row: RowRecord) -> Path:

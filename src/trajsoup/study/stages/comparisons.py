@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trajsoup.core.crossed import holm
-from trajsoup.core.statistics import LEVEL
+from trajsoup.core.statistics import LEVEL, Optimism, optimism
 from trajsoup.study.file.primary import EXTENDED, LIMITED, SINGLE, Primary
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ComparisonRecord, ComparisonsRecord, EvaluationsRecord, RowRecord, RowsRecord
@@ -60,10 +60,22 @@ def comparisons_stage(bench: Workbench) -> bool:
             resamples=resamples,
             comparisons=judged,
             ties=column_ties(listed, resamples=resamples),
+            optimism=selection_optimism(bench, records.require(RowsRecord)),
             not_made=tuple(str(one) for one in primary if (one.model, one.reference, one.signal) not in made),
         )
 
     return records.ensure(ComparisonsRecord, inputs, make)
+
+
+def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
+    """What the winner on validation loses on test, beside a row that nothing chose; None where there are not both."""
+    sides = rows.winner_and_fixed()
+    if sides is None:
+        return None
+    both = [row_of(row) for row in sides]
+    validation, test = bench.scorer.validate(both), bench.scorer.test(both)  # known already: read from their records
+    winner, fixed = ((validation[row.name], test[row.name]) for row in both)
+    return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
 
 
 def questions(primary: Sequence[Primary]) -> list[tuple[str, str, str, str, str]]:
