@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from trajsoup.core.estimators import (
     SoupLosses,
     bias_changes,
     components,
-    effective_counts,
     fit_branches,
     member_gap,
     member_variance,
@@ -155,37 +153,6 @@ def test_identical_branches_have_no_spread_and_one_more_is_worth_nothing():
     assert fit.spread == pytest.approx(0)
     assert fit.worth_of_branch(3) == pytest.approx(0)
     assert fit.limit == pytest.approx(loss(np.ones(D)))
-
-
-def test_effective_counts_recover_those_of_correlated_residuals():
-    """With many branches the estimate comes close to the count of the model's own rank covariance."""
-    rng = np.random.default_rng(5)
-    n, kmax, rho = 4000, 8, 0.5
-    eps = rng.standard_normal((n, kmax, D))
-    for j in range(1, kmax):  # neighbours in rank correlated by rho
-        eps[:, j] = rho * eps[:, j - 1] + np.sqrt(1 - rho**2) * eps[:, j]
-    theta = np.sqrt(0.3) * rng.standard_normal((n, 1, D)) + eps
-    everyone = frozenset(names(n))
-    soups = {}
-    for k in (1, 2, 4, 8):
-        anchors = theta[:, :k].mean(axis=1)
-        soups |= {(frozenset([name]), k): loss(x) for name, x in zip(names(n), anchors, strict=True)}
-        soups[everyone, k] = loss(anchors.mean(axis=0))
-    fits = {k: fit_branches(SoupLosses(soups=soups), k=k) for k in (1, 2, 4, 8)}
-    found = effective_counts(fits, v_inter=half_trace(0.3))
-    c = rho ** np.abs(np.subtract.outer(np.arange(kmax), np.arange(kmax)))
-    for k in (1, 2, 4, 8):
-        assert found[k] == pytest.approx(k * k / c[:k, :k].sum(), rel=0.1)
-
-
-def test_effective_counts_in_their_limit_cases():
-    fits = {k: fit_branches(losses_of(simulate(np.random.default_rng(6))), k=k) for k in (1, 2, 3)}
-    assert effective_counts(fits, v_inter=fits[3].spread)[3] == math.inf
-    assert effective_counts(fits, v_inter=0.0)[1] == 1
-    with pytest.raises(TheoryError, match="nothing varies within"):
-        effective_counts(fits, v_inter=fits[1].spread + 1)
-    with pytest.raises(TheoryError, match="K=1"):
-        effective_counts({2: fits[2]}, v_inter=0.0)
 
 
 def test_bias_changes_are_those_of_the_shifted_means():

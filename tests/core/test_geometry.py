@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trajsoup.core.geometry import alignment, cosines, direction, displacements, distances, project
+from trajsoup.core.geometry import alignment, cosines, direction, displacements, distances, project, random_walk_share
 from trajsoup.core.gram import WHOLE, Gram, Nonfinite, Products, combined
 from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
@@ -134,3 +134,18 @@ def test_projection_of_one_point_or_of_identical_points_is_zero(x):
     assert np.allclose(project(gram_of(np.vstack([x[0]] * 3)), [only(i) for i in range(3)]).points, 0)
     with pytest.raises(GeometryError, match="no point"):
         project(gram_of(x), [])
+
+
+@pytest.mark.parametrize(("points", "window"), [(6, 1), (16, 1), (13, 4)])
+def test_a_random_walk_has_a_leading_component_too_and_its_share_is_known(points, window):
+    rng = np.random.default_rng(points)
+    walk = np.cumsum(rng.standard_normal((points + window - 1, 20_000)), axis=0)
+    merged = np.array([walk[i : i + window].mean(axis=0) for i in range(points)])
+    s = np.linalg.svd(merged - merged.mean(axis=0), compute_uv=False)
+    assert random_walk_share(points, window=window) == pytest.approx(s[0] ** 2 / np.sum(s**2), abs=0.01)
+
+
+def test_the_share_of_a_random_walk_falls_to_six_over_pi_squared_and_averaging_raises_it():
+    assert random_walk_share(2) == pytest.approx(1)
+    assert random_walk_share(2000) == pytest.approx(6 / np.pi**2, abs=1e-3)
+    assert 0.71 < random_walk_share(13, window=4) < 0.82  # what studies of this size have

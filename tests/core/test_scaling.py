@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trajsoup.core.frontier import PAPER_RAW, PAPER_SOUP
-from trajsoup.core.scaling import PowerLaw, ScalingFit, bootstrap_band, fit_power_law
+from trajsoup.core.scaling import PowerLaw, ScalingFit, fit_power_law, law_band
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScalingError
 
@@ -47,7 +47,7 @@ def test_a_falling_loss_has_the_same_shape():
 
 
 def test_the_fit_is_the_least_squares_one():
-    fit = fit_power_law(points(PAPER_RAW, noise=0.3))
+    fit = fit_power_law(points(PAPER_RAW, noise=0.1))
     assert fit.law is not None
     x, y = np.array(fit.computes), np.array(fit.measured)
     best = np.sum((fit.law.scores(x) - y) ** 2)
@@ -81,23 +81,50 @@ def test_beyond_the_last_point_is_extrapolation():
     assert fit.is_extrapolated(2.2044e22)
 
 
-def test_the_bootstrap_band_covers_the_true_curve_as_often_as_it_says():
+def wandering(rng, rho: float, n: int) -> np.ndarray:
+    """Noise whose neighbours are correlated by rho."""
+    noise = rng.standard_normal(n)
+    for i in range(1, n):
+        noise[i] = rho * noise[i - 1] + np.sqrt(1 - rho**2) * noise[i]
+    return noise
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 0.6])
+def test_the_band_covers_the_true_curve_also_where_residuals_come_in_stretches(rho):
+    rng = np.random.default_rng(3)
+    law = PowerLaw(asymptote=2.0, amplitude=0.3, exponent=0.7, reference=1.0, rank_by=Signal.LOSS)
+    computes = np.arange(1.0, 17)
+    at = [2.0, 8.0, 16.0, 24.0]
     inside = []
-    for seed in range(60):
-        fit = fit_power_law(points(PAPER_RAW, noise=0.1, seed=seed))
-        band = bootstrap_band(fit, computes=[COMPUTES[7]], resamples=200, seed=seed)
-        inside.append(band.low[0] <= PAPER_RAW.score(COMPUTES[7]) <= band.high[0])
-    assert np.mean(inside) > 0.8
+    for _ in range(200):
+        scores = law.scores(computes) + 0.01 * wandering(rng, rho, 16)
+        band = law_band(fit_power_law(list(zip(computes, scores, strict=True)), rank_by=Signal.LOSS), computes=at)
+        inside.append((band.low <= law.scores(at)) & (law.scores(at) <= band.high))
+    covered = np.mean(inside, axis=0)
+    assert 0.88 <= np.mean(covered) <= 0.995, covered  # 90 to 99 % in many draws; two standard errors of these few
+
+
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.05), (0.6, 0.15)])
+def test_flat_noise_gets_no_law(rho, most):
+    rng = np.random.default_rng(8)
+    computes = np.arange(1.0, 17)
+    fits = [
+        fit_power_law(list(zip(computes, 2 + 0.01 * wandering(rng, rho, 16), strict=True)), rank_by=Signal.LOSS)
+        for _ in range(150)
+    ]
+    assert np.mean([fit.law is not None for fit in fits]) <= most
+    refused = next(fit for fit in fits if fit.aicc_gain is not None and fit.aicc_gain <= 0)
+    assert f"a constant describes it better (AICc lower by {-refused.aicc_gain:.1f})" in refused.missing
 
 
 def test_the_band_marks_what_is_extrapolated_and_brackets_the_parameters():
     fit = fit_power_law(points(PAPER_RAW, noise=0.05))
-    band = bootstrap_band(fit, computes=[COMPUTES[0], 3e22], resamples=50)
+    band = law_band(fit, computes=[COMPUTES[0], 3e22])
     assert band.extrapolated.tolist() == [False, True]
     assert fit.law is not None
+    assert fit.aicc_gain > 0
     assert band.exponent[0] < fit.law.exponent < band.exponent[1]
-    assert band.refits > 40
-    assert np.array_equal(band.low, bootstrap_band(fit, computes=[COMPUTES[0], 3e22], resamples=50).low)
+    assert band.asymptote[0] < fit.law.asymptote < band.asymptote[1]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +143,11 @@ def test_a_curve_without_a_law_says_why(some, word):
         fit.require_law()
 
 
-def test_a_curve_that_rises_and_falls_is_fitted_with_a_low_r_squared():
+def test_a_curve_that_rises_and_falls_has_no_law():
     scores = [64.0, 66.0, 67.0, 67.2, 66.8, 66.0, 65.5]
     fit = fit_power_law([(1e20 * (i + 1), s) for i, s in enumerate(scores)])
-    assert fit.law is not None
-    assert fit.r_squared is not None
-    assert fit.r_squared < 0.7
+    assert fit.law is None
+    assert "a constant describes it better" in fit.missing
 
 
 def test_a_logarithm_and_a_step_are_warned_of():
@@ -142,4 +168,4 @@ def test_impossible_points_are_refused(bad):
 def test_a_fit_without_a_law_has_no_band():
     fit = ScalingFit(computes=(1.0,), measured=(1.0,), rank_by=Signal.LOSS, missing="one point")
     with pytest.raises(ScalingError, match="one point"):
-        bootstrap_band(fit, computes=[1.0])
+        law_band(fit, computes=[1.0])

@@ -40,17 +40,17 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 def test_a_clear_difference_is_outside_its_noise_and_a_small_one_inside():
     random = np.random.default_rng(0)
     clear = paired_bootstrap([random.normal(-1, 0.5, 100)], signal=Signal.LOSS)
-    assert (clear.within_noise, clear.probability_of_improvement) == (False, 1.0)
+    assert (clear.within_noise, clear.resamples_better) == (False, 1.0)
     small = paired_bootstrap([random.normal(0, 1, 50)], signal=Signal.LOSS)
     assert small.within_noise
-    assert 0.02 < small.probability_of_improvement < 0.98
+    assert 0.02 < small.resamples_better < 0.98
 
 
 def test_improvement_means_lower_for_losses_and_higher_for_accuracies():
     gain = np.full(10, 0.5)
-    assert paired_bootstrap([gain], signal=Signal.ACCURACY).probability_of_improvement == 1
-    assert paired_bootstrap([gain], signal=Signal.LOSS).probability_of_improvement == 0
-    assert paired_bootstrap([0 * gain], signal=Signal.LOSS).probability_of_improvement == 0.5
+    assert paired_bootstrap([gain], signal=Signal.ACCURACY).resamples_better == 1
+    assert paired_bootstrap([gain], signal=Signal.LOSS).resamples_better == 0
+    assert paired_bootstrap([0 * gain], signal=Signal.LOSS).resamples_better == 0.5
 
 
 def test_documents_weigh_as_much_as_their_tokens():
@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_interval():
 
 def test_nan_makes_no_claim():
     found = paired_bootstrap([np.array([1.0, np.nan, -1.0])], signal=Signal.LOSS)
-    assert np.isnan([found.low, found.high, found.probability_of_improvement]).all()
+    assert np.isnan([found.low, found.high, found.resamples_better]).all()
     assert found.within_noise
 
 
@@ -138,11 +138,30 @@ def test_the_spread_over_seeds_is_students_interval_of_the_mean():
 def test_optimism_is_validation_minus_test_with_the_difficulty_of_the_splits_beside_it():
     winner = ValidationScores(losses=losses_of([10], [10])), TestScores(losses=losses_of([12], [10]))
     fixed = ValidationScores(losses=losses_of([20], [10])), TestScores(losses=losses_of([21], [10]))
-    assert optimism(winner).gap == pytest.approx(-0.2)
-    assert optimism(winner).beyond_reference is None
-    assert optimism(winner, reference=fixed).beyond_reference == pytest.approx(-0.1)
+    found = optimism(winner, reference=fixed)
+    assert found.validation - found.test == pytest.approx(-0.2)
+    assert found.reference_gap == pytest.approx(-0.1)
+    assert found.flattery == pytest.approx(0.1)
     with pytest.raises(ScoreError, match="no loss"):
-        optimism((ValidationScores(), TestScores()))
+        optimism((ValidationScores(), TestScores()), reference=fixed)
+
+
+def test_optimism_is_not_clipped_and_its_interval_covers_what_documents_change():
+    rng = np.random.default_rng(5)
+    covered, below = 0, 0
+    for _ in range(150):
+
+        def scores(kind, shift, rng=rng):
+            hard = rng.normal(2, 1, 60)
+            pair = (hard + shift + 0.2 * rng.standard_normal(60), hard)
+            return tuple(kind(losses=losses_of((nll * 10).tolist(), [10] * 60)) for nll in pair)
+
+        mine, other = zip(scores(ValidationScores, -0.1), scores(TestScores, -0.07), strict=True)
+        found = optimism(mine, reference=other, resamples=300)
+        covered += found.low <= 0.03 <= found.high
+        below += found.flattery < 0
+    assert 0.88 <= covered / 150 <= 0.99
+    assert below
 
 
 def test_agreement_of_rankings_is_spearmans_with_ties():
@@ -153,3 +172,12 @@ def test_agreement_of_rankings_is_spearmans_with_ties():
     assert ranking_agreement([3, 2, 1, float("nan")], [0.1, 0.2, 0.9, 0.0]) == pytest.approx(1)
     assert ranking_agreement([1, 2], [1, 2]) is None
     assert ranking_agreement([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_false_alarms_of_one_seeds_p_value_are_nominal():
+    rng = np.random.default_rng(9)
+    drawn = [paired_bootstrap([rng.standard_normal(80)], signal=Signal.LOSS, resamples=200).p for _ in range(400)]
+    assert 0.02 <= np.mean(np.array(drawn) <= 0.05) <= 0.085
+    assert paired_bootstrap([np.zeros(5)], signal=Signal.LOSS).p == 1
+    sure = paired_bootstrap([0.5 + rng.standard_normal(200)], signal=Signal.LOSS, resamples=50).p
+    assert sure < 1e-4  # few resamples are no floor

@@ -31,7 +31,7 @@ KEPT = {  # of every record: what says which model was made of what, and how it 
     "theory": ("counts", "cells", "soups", "best", "held_out"),
     "frontier": ("points", "laws", "annotations"),
 }
-NOT_NUMBERS = ("question", "matched", "label", "name", "title", "completion", "words")
+NOT_NUMBERS = ("question", "matched", "label", "name", "title", "completion", "words", "kept", "p", "p_holm")
 
 
 def _corpus(folder: Path) -> Any:

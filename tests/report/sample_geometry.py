@@ -70,7 +70,10 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
         inputs={},
         window=4,
         interval=(0, bowl.shape.horizon),
-        directions=tuple(r.BranchDirection(branch=b, variance_share=0.7, net_displacement=0.5, points=20) for b in ok),
+        directions=tuple(
+            r.BranchDirection(branch=b, variance_share=0.7, random_walk_share=0.65, net_displacement=0.5, points=20)
+            for b in ok
+        ),
         branches=tuple(ok),
         cosines=cosines,
         angles=tuple(tuple(math.degrees(math.acos(max(-1, min(1, c)))) for c in row) for row in cosines),

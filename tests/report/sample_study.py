@@ -21,6 +21,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import EvaluationPlan
+from trajsoup.study.file.primary import DEFAULT
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -80,7 +81,9 @@ class SampleBench(Workbench):
     def __init__(self, folder: Path, bowl: Bowl) -> None:
         shape = bowl.shape
         evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
-        setup = SimpleNamespace(output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None)
+        setup = SimpleNamespace(
+            output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None, primary=DEFAULT
+        )
         super().__init__(
             setup, cache=folder, progress=lambda what, done, total: None, records=Records(folder, held=True)
         )
@@ -216,6 +219,7 @@ def write_answer(records: Records) -> None:
         evaluations=records.require(EvaluationsRecord),
         screen=records.require(ScreenRecord),
         validation=records.require(ValidationRecord),
+        optimism=records.require(ComparisonsRecord).optimism,
     )
     records.write(
         r.AnswerRecord(

@@ -4,15 +4,23 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from trajsoup.core.crossed import crossed_interval, holm
+from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores
+from trajsoup.core.signal import Signal
+from trajsoup.errors import ScoreError
 from trajsoup.report.sections.seeds import seeds_tables
+from trajsoup.store.scores import ScoreKey, test_store
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
     ComparisonsRecord,
+    EvaluationsRecord,
+    Evidence,
     FineTuningRecord,
     SeedsRecord,
     SweepRecord,
@@ -44,19 +52,53 @@ def over_two(folder, **settings):
     return seeds_stage(Records(folder, held=True), two_seeds(folder, **settings))
 
 
+DOCUMENTS, ITEMS = 30, 20
+
+
+def keep(folder, rng, **values):
+    """Scores by document and item of one model that has these means; the name of their record."""
+    noise = rng.standard_normal(DOCUMENTS)
+    losses = DocumentLosses(nll=100 * (values["loss"] + 0.01 * (noise - noise.mean())), targets=np.full(DOCUMENTS, 100))
+    items = rng.uniform(0, 0.1, ITEMS)
+    task = TaskResult(name="t", category="c", correct=values["accuracy"] + items - items.mean())
+    key = ScoreKey(model=str(rng.integers(2**60)), corpus="documents", suite="items", settings={})
+    test_store(folder).write(key, TestScores(losses=losses, tasks=(task,)), name="model")
+    return (key.digest,)
+
+
+def with_scores(folder, *, times, seed):
+    """Let every comparison of a seed be of two models that were scored, `times` as far apart as they were."""
+    rng = np.random.default_rng(seed)
+    records = Records(folder, held=True)
+    for kind, name in COMPARED:
+        record = records.require(kind, name)
+        scores = folder / ("scores/sft" if kind is FineTuningRecord else "scores")
+        found = []
+        for c in record.comparisons:
+            gap = {signal.value: times * c.difference if signal is c.signal else 0.0 for signal in Signal}
+            theirs = keep(scores, rng, loss=2.0, accuracy=0.4)
+            mine = keep(scores, rng, loss=2.0 + gap["loss"], accuracy=0.4 + gap["accuracy"])
+            found.append(dataclasses.replace(c, difference=times * c.difference, kept=(mine, theirs)))
+        records.write(dataclasses.replace(record, comparisons=tuple(found)))
+    scored = records.require(EvaluationsRecord)
+    rows = [
+        dataclasses.replace(e, kept=keep(folder / "scores", rng, loss=e.loss.value, accuracy=e.overall_average.value))
+        for e in scored.evaluations
+    ]
+    records.write(dataclasses.replace(scored, evaluations=tuple(rows)))
+
+
 @pytest.fixture
 def two(tmp_path):
     """The example as two seeds; in the second every difference is twice as large, and one comparison is missing."""
     folders = [tmp_path / "study", tmp_path / "study" / "seeds" / "1"]
-    for folder in folders:
+    for i, folder in enumerate(folders):
         shutil.copytree(EXAMPLE / "records", folder / "records")
+        with_scores(folder, times=i + 1, seed=i)
     records = Records(folders[1], held=True)
-    for kind, name in COMPARED:
-        record = records.require(kind, name)
-        found = tuple(dataclasses.replace(c, difference=2 * c.difference) for c in record.comparisons)
-        if name == "coefficients":
-            found = tuple(c for c in found if "rsqrt" not in c.name)
-        records.write(dataclasses.replace(record, comparisons=found))
+    sweep = records.require(SweepRecord, "coefficients")
+    kept = tuple(c for c in sweep.comparisons if "rsqrt" not in c.name)
+    records.write(dataclasses.replace(sweep, comparisons=kept))
     answer = records.require(AnswerRecord)
     records.write(dataclasses.replace(answer, seeds=(1,)))
     return folders
@@ -74,9 +116,55 @@ def test_every_comparison_is_spread_over_the_seeds_that_have_it(two):
             if "rsqrt" in c.name:
                 assert c.values == {"0": seen}
                 assert c.low is None
+                assert c.without == ("1",)
             else:
                 assert c.values == {"0": seen, "1": 2 * seen}
                 assert c.mean == pytest.approx(1.5 * seen)
+                assert c.without == ()
+
+
+def test_the_interval_over_seeds_crosses_them_with_the_documents_that_they_share(two):
+    over_two(two[0])
+    record = Records(two[0]).require(SeedsRecord)
+    stores = [test_store(folder / "scores") for folder in two]
+    (found,) = [c for c in record.comparisons if c.name == "soup-limited" and c.signal is Signal.LOSS]
+    parts = []
+    for folder, store in zip(two, stores, strict=True):
+        (c,) = [
+            c
+            for c in Records(folder).require(ComparisonsRecord).comparisons
+            if (c.name, c.signal) == (found.name, found.signal)
+        ]
+        mine, theirs = (store.named(kept[0]).losses.nll for kept in c.kept)
+        parts.append(mine - theirs)
+    expected = crossed_interval([np.stack(parts)], weights=[np.full(DOCUMENTS, 100.0)])
+    assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
+    assert (found.seeds_error, found.documents_error) == pytest.approx((expected.seeds_error, expected.documents_error))
+    assert found.count == DOCUMENTS
+
+
+def test_only_registered_comparisons_have_a_verdict_over_seeds_and_it_is_holms(two):
+    over_two(two[0])
+    record = Records(two[0]).require(SeedsRecord)
+    family = [c for c in record.comparisons if c.primary]
+    assert len(family) == 8
+    assert [c.p_holm for c in family] == pytest.approx(holm([c.p for c in family]))
+    others = [c for c in record.comparisons if not c.primary] + [c for cs in record.further.values() for c in cs]
+    assert {c.evidence for c in others} == {Evidence.EXPLORATORY}
+    assert len(record.words) == len(family) + 1
+    assert "exploratory" in record.words[-1]
+
+
+def test_seeds_that_were_scored_on_other_documents_are_refused(two):
+    records = Records(two[1], held=True)
+    record = records.require(ComparisonsRecord)
+    short = DocumentLosses(nll=np.ones(3), targets=np.full(3, 7))
+    key = ScoreKey(model="short", corpus="other", suite="items", settings={})
+    test_store(two[1] / "scores").write(key, TestScores(losses=short), name="short")
+    first = dataclasses.replace(record.comparisons[0], kept=((key.digest,), (key.digest,)))
+    records.write(dataclasses.replace(record, comparisons=(first,)))
+    with pytest.raises(ScoreError, match="different documents"):
+        over_two(two[0])
 
 
 def test_nothing_is_made_twice_and_another_sweep_makes_it_anew(two):
@@ -112,7 +200,8 @@ def test_tables_name_the_papers_comparison_and_the_verdict(two):
     assert coefficients.texts[0][:2] == ["1sqrt against equal", "loss, nats"]
     assert "tail-k against top-k" in [line[0] for line in selections.texts]
     assert tuned.title.startswith("After fine-tuning")
-    assert {line[-1] for line in main.texts} <= {"holds", "within noise", "the opposite holds"}
+    assert {line[-1] for line in main.texts} <= {"holds", "within noise", "the opposite holds", "exploratory"}
+    assert {line[-1] for table in (coefficients, selections, tuned) for line in table.texts} == {"exploratory"}
 
 
 def test_the_grid_is_what_each_further_branch_gains_at_the_same_k_in_every_seed(two):

@@ -1,6 +1,6 @@
-"""V_intra, V_inter, K_eff and the bias from losses alone: no weight, no curvature, no gradient.
+"""V_intra, V_inter and the bias from losses alone: no weight, no curvature, no gradient.
 
-    losses of checkpoints, anchors and soups -> member gaps -> variances per K -> K_eff, bias, the worth of a branch
+    losses of checkpoints, anchors and soups -> member gaps -> variances per K -> bias, the worth of a branch
 
 One identity carries everything. In the local quadratic model, for members x_i of weights w_i that sum to one,
 
@@ -161,22 +161,6 @@ def components(losses: SoupLosses, *, k: int) -> Components:
         limit=fit.limit,
         rank_spread=None if first is None else gap - (first - fit.spread),
     )
-
-
-def effective_counts(fits: Mapping[int, BranchFit], *, v_inter: float) -> dict[int, float]:
-    """K_eff(K) = V_intra(1) / V_intra(K) with V_intra(K) = b(K) - V_inter (eq:effective-count-details).
-
-    Take V_inter from `components` at the largest K. Infinite where nothing varies within branches any more.
-    """
-    if 1 not in fits:
-        raise TheoryError("K_eff compares with K=1: score the soups of the best single checkpoints too")
-    first = fits[1].spread - v_inter
-    if first <= 0:
-        raise TheoryError(
-            f"at K=1 the branches vary by {fits[1].spread:g}, no more than V_inter = {v_inter:g}: nothing varies "
-            "within branches, or the losses are too noisy to see it"
-        )
-    return {k: math.inf if fit.spread <= v_inter else first / (fit.spread - v_inter) for k, fit in sorted(fits.items())}
 
 
 def bias_changes(fits: Mapping[int, BranchFit]) -> dict[int, float]:

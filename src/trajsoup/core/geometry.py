@@ -119,6 +119,23 @@ def direction(gram: Gram, rows: Sequence[Row], *, branch: str, group: str = WHOL
     )
 
 
+def random_walk_share(points: int, *, window: int = 1) -> float:
+    """What the leading component carries of a pure random walk: the null beside `variance_share`.
+
+    Each of the points is the mean of the last `window` checkpoints, and checkpoints are one independent step apart. In as
+    many dimensions as a model has, the inner products of such a walk are their expectations min(i, j), so the share is
+    that of the leading eigenvalue: about 6 / pi^2 of long walks, and more the more is averaged. It has no direction.
+    """
+    if points < 2:
+        raise GeometryError(f"{points} point has no direction: a walk needs two")
+    place = np.arange(1, points + window)
+    mean = np.array([(place > i) & (place <= i + window) for i in range(points)]) / window
+    walk = mean @ np.minimum.outer(place, place) @ mean.T
+    centre = np.eye(points) - 1 / points
+    values = np.linalg.eigvalsh(centre @ walk @ centre)
+    return float(values[-1] / values.sum())
+
+
 def directions_of(
     measured: Gram, merged: Mapping[str, Sequence[MergedPoint]]
 ) -> tuple[list[Direction], tuple[str, ...]]:

@@ -14,19 +14,12 @@ from trajsoup.errors import TrajsoupError
 Array = NDArray[np.float64]
 
 
-def correlation(x: Array, y: Array) -> tuple[float, float]:
-    """Pearson's r and its two-sided p value."""
-    found = _scipy("stats").pearsonr(x, y)
-    return float(found.statistic), float(found.pvalue)
+def ranks(values: Array) -> Array:
+    """1 for the smallest; equal values share the mean of theirs. The correlation of ranks is Spearman's."""
+    return np.asarray(_scipy("stats").rankdata(values), np.float64)
 
 
-def rank_correlation(x: Array, y: Array) -> tuple[float, float]:
-    """Spearman's rho and its two-sided p value."""
-    found = _scipy("stats").spearmanr(x, y)
-    return float(found.statistic), float(found.pvalue)
-
-
-def t_quantile(probability: float, *, degrees: int) -> float:
+def t_quantile(probability: float, *, degrees: float) -> float:
     """The quantile of Student's t distribution."""
     return float(_scipy("special").stdtrit(degrees, probability))
 

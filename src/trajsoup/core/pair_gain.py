@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.core.numerics import correlation, rank_correlation, t_quantile
+from trajsoup.core.mantel import mantel
+from trajsoup.core.numerics import ranks, t_quantile
 from trajsoup.core.signal import Signal
 from trajsoup.errors import GeometryError
 
@@ -43,7 +44,7 @@ class Relation:
 
     pairs: int
     pearson: float | None = None
-    pearson_p: float | None = None
+    pearson_p: float | None = None  # by permuting branches (mantel.py); None: not every pair was measured
     spearman: float | None = None
     spearman_p: float | None = None
     slope: float | None = None
@@ -52,6 +53,12 @@ class Relation:
     cosine_mean: float | None = None
     cosine_spread: float | None = None  # sum of squared deviations
     missing: str | None = None
+
+    @property
+    def p_words(self) -> str:
+        """The p value of Pearson's correlation, and how it was found."""
+        p = self.pearson_p
+        return "no p: not every pair was measured" if p is None else f"p = {p:.2g} by permuting branches"
 
     def line(self, cosines: Sequence[float]) -> NDArray[np.float64]:
         """The OLS line at the given cosines, with its confidence band for the mean response: mean, low, high."""
@@ -100,16 +107,16 @@ def rank_pairs(
 
 def relation_words(relation: Relation) -> str:
     """How gain goes with cosine, in a sentence."""
-    if relation.pearson is None or relation.pearson_p is None or relation.spearman is None:
+    if relation.pearson is None or relation.spearman is None:
         return f"Gain against cosine: {relation.missing}."
-    if relation.pearson_p > 1 - BAND:
+    if relation.pearson_p is None or relation.pearson_p > 1 - BAND:
         how = "no relation that these pairs could show"
     elif relation.pearson < 0:
         how = "the less two directions agree, the more their merge gains"
     else:
         how = "the more two directions agree, the more their merge gains, against the paper"
     return (
-        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} (p = {relation.pearson_p:.2g}), "
+        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} ({relation.p_words}), "
         f"Spearman {relation.spearman:+.2f}: {how}."
     )
 
@@ -143,7 +150,7 @@ def pair_gain(
 
 
 def relate(pairs: Sequence[PairGain]) -> Relation:
-    """Relate gain to cosine: Pearson, Spearman, their p values, and the ordinary-least-squares line."""
+    """Relate gain to cosine: Pearson, Spearman, their p values by permuting branches, and the least-squares line."""
     usable = [pair for pair in pairs if math.isfinite(pair.cosine) and math.isfinite(pair.gain)]
     n = len(usable)
     if n < 3:
@@ -166,5 +173,12 @@ def relate(pairs: Sequence[PairGain]) -> Relation:
     )
     if line.missing is not None:
         return line
-    (pearson, pearson_p), (spearman, spearman_p) = correlation(x, y), rank_correlation(x, y)
-    return replace(line, pearson=pearson, pearson_p=pearson_p, spearman=spearman, spearman_p=spearman_p)
+    names = [(pair.first, pair.second) for pair in usable]
+    rank_x, rank_y = ranks(x), ranks(y)
+    return replace(
+        line,
+        pearson=float(np.corrcoef(x, y)[0, 1]),
+        pearson_p=mantel(names, x, y),
+        spearman=float(np.corrcoef(rank_x, rank_y)[0, 1]),
+        spearman_p=mantel(names, rank_x, rank_y),
+    )

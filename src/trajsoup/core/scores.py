@@ -9,9 +9,10 @@ test are two types on purpose: code that chooses takes `ValidationScores`, and n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +105,7 @@ class Scores:
 
     losses: DocumentLosses | None = None
     tasks: tuple[TaskResult, ...] = ()
+    kept: tuple[str, ...] = ()  # names of the score records that hold it; of several, it is their mean
 
     @property
     def overall_average(self) -> float | None:
@@ -129,3 +131,21 @@ class TestScores(Scores):
     """Reported, once per chosen model. No function that chooses accepts it."""
 
     __test__ = False  # pytest: not a test class
+
+
+KIND = TypeVar("KIND", ValidationScores, TestScores)
+
+
+def mean_scores(runs: Sequence[KIND]) -> KIND:
+    """Documents and items averaged over models that were scored on the same."""
+    tasks = [
+        replace(same[0], correct=np.mean([task.correct for task in same], axis=0))
+        for same in zip(*(run.tasks for run in runs), strict=True)
+    ]
+    losses = [run.losses for run in runs if run.losses is not None]
+    return replace(
+        runs[0],
+        losses=replace(losses[0], nll=np.mean([one.nll for one in losses], axis=0)) if losses else None,
+        tasks=tuple(tasks),
+        kept=tuple(name for run in runs for name in run.kept),
+    )

@@ -7,13 +7,14 @@ mean over configurations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.core.numerics import rank_correlation, t_quantile
+from trajsoup.core.numerics import ranks, t_quantile
 from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
@@ -30,7 +31,10 @@ class Comparison:
     difference: float
     low: float
     high: float
-    probability_of_improvement: float  # share of resamples in which the model is better; ties count half
+    p: float  # two-sided, of no difference: normal, with the error of the resamples, so that their number is no floor
+    resamples_better: (
+        float  # share of resamples in which the model is better, ties half: not the probability that it is
+    )
     signal: Signal
     count: int  # documents or items
     resamples: int
@@ -53,6 +57,20 @@ def compare_losses(
     seed: int = 0,
 ) -> Comparison:
     """Compare two mean losses over the same documents."""
+    difference, weights = paired_losses(model, reference, per=per, source_weights=source_weights)
+    return paired_bootstrap(
+        [difference], weights=[weights], signal=Signal.LOSS, resamples=resamples, level=level, seed=seed
+    )
+
+
+def paired_losses(
+    model: DocumentLosses,
+    reference: DocumentLosses,
+    *,
+    per: Per = Per.TOKEN,
+    source_weights: Mapping[str, float] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By document: the difference of the two sums, and the document's weight. Their sums' ratio is the difference."""
     if len(model.nll) != len(reference.nll) or not np.array_equal(model.targets, reference.targets):
         raise ScoreError(
             f"the two models were scored on different documents ({len(model.nll):,} and {len(reference.nll):,}): "
@@ -61,9 +79,7 @@ def compare_losses(
     weights = model.measure(per=per, source_weights=source_weights)
     difference = (model.nll - reference.nll) * model.emphasis(source_weights)
     used = weights > 0
-    return paired_bootstrap(
-        [difference[used]], weights=[weights[used]], signal=Signal.LOSS, resamples=resamples, level=level, seed=seed
-    )
+    return difference[used], weights[used]
 
 
 def compare_tasks(
@@ -75,6 +91,12 @@ def compare_tasks(
     seed: int = 0,
 ) -> Comparison:
     """Compare two Overall Averages over the same items."""
+    strata = paired_tasks(model, reference)
+    return paired_bootstrap(strata, signal=Signal.ACCURACY, resamples=resamples, level=level, seed=seed)
+
+
+def paired_tasks(model: Sequence[TaskResult], reference: Sequence[TaskResult]) -> list[NDArray[np.float64]]:
+    """By configuration and item: the difference of the two."""
     names = [task.name for task in model]
     if names != [task.name for task in reference]:
         raise ScoreError("the two models were scored on different configurations: score both with one suite")
@@ -82,8 +104,7 @@ def compare_tasks(
         if len(mine.correct) != len(theirs.correct):
             counts = f"{len(mine.correct):,} and {len(theirs.correct):,}"
             raise ScoreError(f"configuration {mine.name!r} has {counts} items: score both models with one suite")
-    strata = [mine.correct - theirs.correct for mine, theirs in zip(model, reference, strict=True)]
-    return paired_bootstrap(strata, signal=Signal.ACCURACY, resamples=resamples, level=level, seed=seed)
+    return [mine.correct - theirs.correct for mine, theirs in zip(model, reference, strict=True)]
 
 
 def paired_bootstrap(
@@ -99,6 +120,36 @@ def paired_bootstrap(
 
     The interval is the percentile interval. A NaN in the differences gives a NaN interval, never a claim.
     """
+    observed, drawn = _drawn(differences, weights, resamples=resamples, seed=seed)
+    sign = -1.0 if signal is Signal.LOSS else 1.0
+    tail = (1 - level) / 2
+    low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail]).tolist()
+    better = (np.count_nonzero(sign * drawn > 0) + np.count_nonzero(drawn == 0) / 2) / resamples
+    error = float(np.std(drawn))
+    p = math.erfc(abs(observed) / error / math.sqrt(2)) if error > 0 else float(observed == 0)
+    if not np.isfinite(drawn).all():
+        low = high = better = p = float("nan")
+    return Comparison(
+        difference=observed,
+        low=low,
+        high=high,
+        p=p,
+        resamples_better=better,
+        signal=signal,
+        count=sum(len(part) for part in differences),
+        resamples=resamples,
+        level=level,
+    )
+
+
+def _drawn(
+    differences: Sequence[NDArray[np.float64]],
+    weights: Sequence[NDArray[np.float64]] | None,
+    *,
+    resamples: int,
+    seed: int,
+) -> tuple[float, NDArray[np.float64]]:
+    """The mean over strata as observed, and in every resample."""
     if not differences or any(len(part) == 0 for part in differences):
         raise ScoreError("nothing to compare: no document or item is shared by the two models")
     sizes = weights if weights is not None else [np.ones(len(part)) for part in differences]
@@ -108,25 +159,7 @@ def paired_bootstrap(
     for part, size in zip(differences, sizes, strict=True):
         observed += float(part.sum() / size.sum())
         drawn += _ratios(part, size, resamples=resamples, random=random)
-    observed /= len(differences)
-    drawn /= len(differences)
-    sign = -1.0 if signal is Signal.LOSS else 1.0
-    tail = (1 - level) / 2
-    low, high = np.percentile(drawn, [100 * tail, 100 - 100 * tail]).tolist()
-    better_share = np.count_nonzero(sign * drawn > 0) + np.count_nonzero(drawn == 0) / 2
-    improved = better_share / resamples
-    if not np.isfinite(drawn).all():
-        low = high = improved = float("nan")
-    return Comparison(
-        difference=observed,
-        low=low,
-        high=high,
-        probability_of_improvement=improved,
-        signal=signal,
-        count=sum(len(part) for part in differences),
-        resamples=resamples,
-        level=level,
-    )
+    return observed / len(differences), drawn / len(differences)
 
 
 def _ratios(
@@ -169,39 +202,51 @@ def spread_over_seeds(values: Sequence[float], *, level: float = LEVEL) -> Sprea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimism:
-    """How much the split that chose the winner flatters it."""
+    """How much the split that chose the winner flatters it, against a model that nothing chose."""
 
-    validation: float
+    validation: float  # losses of the winner
     test: float
-    reference_gap: float | None  # the same difference of a model that was not chosen by validation, if there is one
-
-    @property
-    def gap(self) -> float:
-        """Validation minus test of the winner. Also holds how much harder one split is than the other."""
-        return self.validation - self.test
-
-    @property
-    def beyond_reference(self) -> float | None:
-        """The gap with the difficulty of the splits taken out."""
-        return None if self.reference_gap is None else self.gap - self.reference_gap
+    reference_gap: float  # validation minus test of the other: how much harder one split is than the other
+    flattery: float  # what the winner loses of its lead from validation to test; below zero: it gained
+    low: float | None  # bootstrap over the documents of both splits; None: a model diverged
+    high: float | None
 
 
 def optimism(
     winner: tuple[ValidationScores, TestScores],
     *,
-    reference: tuple[ValidationScores, TestScores] | None = None,
-    per: Per = Per.TOKEN,
+    reference: tuple[ValidationScores, TestScores],
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
 ) -> Optimism:
-    """Validation loss minus test loss of the winner, beside that of a model fixed in advance."""
-    validation, test = (_loss(scores, per) for scores in winner)
-    gap = None if reference is None else _loss(reference[0], per) - _loss(reference[1], per)
-    return Optimism(validation=validation, test=test, reference_gap=gap)
+    """The winner minus the reference on test, less the same on validation; each split has documents of its own.
+
+    It is not clipped: a choice that lost nothing comes out below zero as often as above.
+    """
+    losses = [(_losses(mine), _losses(theirs)) for mine, theirs in zip(winner, reference, strict=True)]
+    parts = [paired_losses(mine, theirs) for mine, theirs in losses]
+    (there, there_drawn), (here, here_drawn) = (
+        _drawn([difference], [weights], resamples=resamples, seed=seed)
+        for seed, (difference, weights) in enumerate(parts)
+    )
+    tail = 50 * (1 - level)
+    low, high = np.percentile(here_drawn - there_drawn, [tail, 100 - tail]).tolist()
+    known = bool(np.isfinite([low, high]).all())
+    (mine_there, other_there), (mine_here, other_here) = ((a.loss(), b.loss()) for a, b in losses)
+    return Optimism(
+        validation=mine_there,
+        test=mine_here,
+        reference_gap=other_there - other_here,
+        flattery=here - there,
+        low=low if known else None,
+        high=high if known else None,
+    )
 
 
-def _loss(scores: ValidationScores | TestScores, per: Per) -> float:
+def _losses(scores: ValidationScores | TestScores) -> DocumentLosses:
     if scores.losses is None:
-        raise ScoreError("the winner has no loss on one of the splits: score it on both")
-    return scores.losses.loss(per=per)
+        raise ScoreError("a model has no loss on one of the splits: score it on both")
+    return scores.losses
 
 
 def ranking_agreement(losses: Sequence[float], accuracies: Sequence[float]) -> float | None:
@@ -212,4 +257,4 @@ def ranking_agreement(losses: Sequence[float], accuracies: Sequence[float]) -> f
     pairs = np.array([pair for pair in zip(losses, accuracies, strict=True) if np.isfinite(pair).all()])
     if len(pairs) < 3 or np.ptp(pairs[:, 0]) == 0 or np.ptp(pairs[:, 1]) == 0:
         return None
-    return rank_correlation(-pairs[:, 0], pairs[:, 1])[0]
+    return float(np.corrcoef(ranks(-pairs[:, 0]), ranks(pairs[:, 1]))[0, 1])

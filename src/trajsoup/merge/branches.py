@@ -25,7 +25,14 @@ from trajsoup.store.remote import Place, RemotePath, absolute, place
 from trajsoup.store.runs import Run, Saved, scan_run
 from trajsoup.store.yaml_file import load_yaml
 
-FOR_RUN = ("corpus", "evaluate", "sweeps", "sft", "publish")  # what `trajsoup run` needs to score runs: study/file
+FOR_RUN = (
+    "corpus",
+    "evaluate",
+    "sweeps",
+    "primary",
+    "sft",
+    "publish",
+)  # what `trajsoup run` needs to score runs: study/file
 _PLAIN = re.compile(r"[\w./-]+")
 _HEAD = """\
 # Written by `trajsoup scan`. Edit it freely; paths are relative to this file.

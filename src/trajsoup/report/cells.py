@@ -32,14 +32,8 @@ def spread(found: SeedSpread | None) -> Cell:
 
 
 def difference(found: ComparisonRecord | None) -> Cell:
-    """A paired difference, its interval and the probability that it is an improvement; ~ where it is within noise."""
-    if found is None:
-        return text(None)
-    cell = signed(found.difference, found.signal, low=found.low, high=found.high)
-    p = found.probability_of_improvement
-    likely = "" if p is None else f" p={p:.3f}"
-    mark = " ~" if found.within_noise else ""
-    return Cell(text=f"{cell.text}{likely}{mark}", value=cell.value, low=cell.low, high=cell.high)
+    """A paired difference with its interval; a verdict has a column of its own."""
+    return text(None) if found is None else signed(found.difference, found.signal, low=found.low, high=found.high)
 
 
 def tokens(count: int | None) -> Cell:

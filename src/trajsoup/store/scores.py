@@ -49,7 +49,7 @@ class ScoreKey:
     @property
     def documents(self) -> str:
         """The name of what all records of this corpus and these settings share."""
-        return hashlib.sha256(json.dumps([self.corpus, dict(self.settings)], sort_keys=True).encode()).hexdigest()[:40]
+        return _documents_name(self.corpus, self.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,8 @@ class _Record:
     """What is read of a record; the rest is for people."""
 
     split: str
+    corpus: str | None
+    settings: dict[str, Any]
     tasks: tuple[_Task, ...]
     nll: str | None
 
@@ -89,17 +91,20 @@ class ScoreStore(Generic[KIND]):
 
     def read(self, key: ScoreKey) -> KIND | None:
         """Return the scores if they are known."""
-        path = self.folder / f"{key.digest}.json"
-        if not path.is_file():
-            return None
+        return self.named(key.digest) if (self.folder / f"{key.digest}.json").is_file() else None
+
+    def named(self, name: str) -> KIND:
+        """The scores of one record, by its name: how other records refer to it (`kept`)."""
+        path = self.folder / f"{name}.json"
         record = read_json(path, _Record, cure=AGAIN, error=ScoreError)
         if record.split != self.split.value:
             raise ScoreError(f"{path} is a record of the {record.split} split: it was put into the wrong folder")
         try:
             losses = None
             if record.nll is not None:
+                documents = _documents_name(record.corpus, record.settings)
                 shared = read_json(
-                    self.folder / f"documents-{key.documents}.json", _Documents, cure=AGAIN, error=ScoreError
+                    self.folder / f"documents-{documents}.json", _Documents, cure=AGAIN, error=ScoreError
                 )
                 losses = DocumentLosses(
                     nll=_decode(record.nll, "<f8"),
@@ -121,7 +126,7 @@ class ScoreStore(Generic[KIND]):
             )
         except (TypeError, ValueError) as error:  # of base64 and numpy
             raise ScoreError(f"{path} is damaged ({error}): {AGAIN}") from error
-        return self.kind(losses=losses, tasks=tasks)
+        return self.kind(losses=losses, tasks=tasks, kept=(name,))
 
     def write(self, key: ScoreKey, scores: KIND, *, name: str) -> None:
         """Keep scores; `name` is for whoever reads the file."""
@@ -173,6 +178,10 @@ def test_store(folder: Path) -> ScoreStore[TestScores]:
 
 
 test_store.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]  pytest: not a test
+
+
+def _documents_name(corpus: str | None, settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([corpus, dict(settings)], sort_keys=True).encode()).hexdigest()[:40]
 
 
 def _documents(losses: DocumentLosses) -> dict[str, Any]:

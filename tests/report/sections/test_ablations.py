@@ -29,8 +29,8 @@ def sweep(records):
                 difference=value - losses["equal"][0],
                 low=low,
                 high=high,
-                probability_of_improvement=None,
-                within_noise=low <= 0 <= high,
+                p=0.0002,
+                resamples_better=None,
                 count=1,
                 matched="horizon",
             )
@@ -43,15 +43,22 @@ def sweep(records):
 
 
 EQUAL, WORSE = (2.0, 0.0, 0.0), (2.1, 0.05, 0.15)
-NOMINAL, SURE = (1.99, -0.03, 0.01), (1.9, -0.12, -0.08)
+SURE = (1.9, -0.12, -0.08)
 
 
-def test_an_ablation_says_whether_anything_beats_the_default(sweep):
-    assert "Nothing beats equal." in ablations.says(sweep(equal=EQUAL, rank=WORSE, other=WORSE))
+def test_an_ablation_says_what_validation_prefers_and_gives_no_verdict(sweep):
+    record = sweep(equal=EQUAL, rank=WORSE, rsqrt=SURE)
+    losses = {"equal": 1.0, "rank": 0.9, "rsqrt": 1.2}  # on validation: the best on test is the worst
+    points = tuple(dataclasses.replace(p, validation_loss=losses[p.row]) for p in record.points)
+    said = ablations.says(dataclasses.replace(record, points=points))
+    assert said.startswith("Validation prefers rank: 2.1000 on test")
+    assert said.endswith(
+        "The default, equal, has 2.0000; the difference has the interval +0.0500 to +0.1500 nats (exploratory)."
+    )
+    default = tuple(dataclasses.replace(p, validation_loss=float(p.row != "equal")) for p in record.points)
+    assert ablations.says(dataclasses.replace(record, points=default)).endswith("It is the default.")
     same = ablations.says(sweep(equal=EQUAL, rank=EQUAL))
     assert same == "All 2 variants score the same on test: 2.0000."
-    assert "no interval excludes a tie" in ablations.says(sweep(equal=EQUAL, rank=WORSE, rsqrt=NOMINAL))
-    assert "beyond noise: rsqrt" in ablations.says(sweep(equal=EQUAL, rank=WORSE, rsqrt=SURE))
 
 
 def test_an_interval_of_the_difference_is_drawn_around_the_value(sweep):
@@ -66,7 +73,10 @@ def test_a_comparison_seen_from_the_other_side_changes_its_signs_and_its_evidenc
     (compared,) = sweep(equal=EQUAL, rank=(2.1, 0.05, 0.2)).comparisons
     other = compared.seen_from("equal")
     assert (other.difference, other.low, other.high) == (pytest.approx(-0.1), -0.2, -0.05)
-    assert (compared.evidence.value, other.evidence.value) == ("against", "strong")
+    assert (compared.evidence.value, other.evidence.value) == ("exploratory", "exploratory")
+    registered = dataclasses.replace(compared, primary=True, p_holm=0.01)
+    assert (registered.evidence.value, registered.seen_from("equal").evidence.value) == ("against", "strong")
+    assert dataclasses.replace(registered, p_holm=0.06).evidence.value == "within noise"
     assert other.seen_from("rank").difference == compared.difference
 
 

@@ -43,7 +43,7 @@ def test_two_models_that_are_one_are_the_same_and_not_uncertain(study, tmp_path)
     copy = shutil.copytree(study, tmp_path / "study")
     records = Records(copy, held=True)
     answer, compared = records.require(AnswerRecord), records.require(ComparisonsRecord)
-    same = dataclasses.replace(answer.loss, difference=0.0, low=0.0, high=0.0, within_noise=True)
+    same = dataclasses.replace(answer.loss, difference=0.0, low=0.0, high=0.0, p_holm=1.0)
     records.write(dataclasses.replace(answer, loss=same))
     records.write(dataclasses.replace(compared, comparisons=()))
     (line,) = read_answer(open_study(copy)).lines

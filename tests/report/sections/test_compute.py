@@ -86,3 +86,22 @@ def test_points_beyond_the_window_of_the_fit_enter_no_law_and_are_drawn_open(rec
     (marks,) = [trace for trace in figure.figure.data if trace.name == "Raw"]
     assert list(marks.marker.symbol).count("circle-open") == len(law.beyond)
     assert law.window in figure.says
+
+
+def test_the_caption_names_the_soup_that_validates_best_not_the_best_on_test(records):
+    record, sweep = records.require(FrontierRecord), sweep_of(records, "frontier")
+    raw = max(record.compute(p) for p in record.points if p.series == "Raw")
+    within = [p.row for p in record.points if record.compute(p) <= raw * 1.001 and p.series == "Trajectory Soup"]
+    assert len(within) > 1
+    picked = within[0]
+    points = {
+        p.row: dataclasses.replace(
+            p,
+            validation_loss=0.0 if p.row == picked else 1.0,
+            test_loss=dataclasses.replace(p.test_loss, value=9.0 if p.row == picked else p.test_loss.value),
+        )
+        for p in sweep.points
+    }
+    scores = {row: p.test_loss.value for row, p in points.items()}
+    said = compute._says(record, points, scores, Signal.LOSS)
+    assert "the soup that validates best reaches 9.0000" in said

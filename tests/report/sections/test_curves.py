@@ -28,7 +28,10 @@ def panel(point, merged, raw=(), *, fork_point=None):
         category=None,
         merged={
             name: [
-                (dataclasses.replace(point, series=name, x=100.0 * (i + 1)), value)
+                (
+                    dataclasses.replace(point, row=f"{name}{i}", series=name, x=100.0 * (i + 1), validation_loss=value),
+                    value,
+                )
                 for i, value in enumerate(values)
                 if value is not None
             ]
@@ -42,9 +45,19 @@ def panel(point, merged, raw=(), *, fork_point=None):
 def test_the_leader_is_the_one_that_ends_first_and_is_compared_with_the_best_raw_checkpoint(point):
     found = panel(point, {"Soup": (2.0, 1.8), "Merge": (1.9, 1.9)}, (2.1, 1.95), fork_point=3.0)
     text = over_tokens_words(found, frozenset())
-    assert text.startswith("Soup leads at 1 of 2 horizons and ends at 1.8000 (validation).")
+    assert text.startswith("Soup leads on validation at 1 of 2 horizons and ends at 1.8000 (validation).")
     assert "0.1500 nats better than the best raw checkpoint, 1.9500" in text
     assert text.endswith("The fork point has 3.0000.")
+
+
+def test_on_test_the_leader_is_still_the_one_that_validation_prefers(point):
+    found = panel(point, {"Soup": (2.0, 1.8), "Merge": (1.9, 1.9)})
+    on_test = {
+        name: [(p, value + (0.5 if name == "Soup" else 0.0)) for p, value in line]
+        for name, line in found.merged.items()
+    }
+    text = over_tokens_words(dataclasses.replace(found, split=Split.TEST, merged=on_test), frozenset())
+    assert text.startswith("Soup leads on validation at 1 of 2 horizons and ends at 2.3000 (test).")
 
 
 def test_a_soup_that_is_worse_than_raw_is_said_to_be_worse(point):

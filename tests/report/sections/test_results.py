@@ -59,13 +59,26 @@ def test_branches_merged_alone_are_no_strategies(records):
     assert alone < {row.soup for row in results.main_table(records).rows}
 
 
-def test_comparisons_are_counted_by_what_their_intervals_say(records):
+def test_registered_comparisons_are_counted_by_their_verdicts_and_the_others_are_exploratory(records):
     (loss,) = [f for f in results.section(records).figures if f.name == "differences-loss"]
     found = [c.evidence for c in records.require(r.ComparisonsRecord).comparisons if c.signal is Signal.LOSS]
-    better, worse = found.count(r.Evidence.STRONG), found.count(r.Evidence.AGAINST)
-    noise = len(found) - better - worse
-    start = f"{better} of {len(found)} comparisons are better beyond noise, {worse} worse, {noise} inside it."
-    assert loss.says.startswith(start)
+    better, worse, noise, other = (
+        found.count(kind)
+        for kind in (r.Evidence.STRONG, r.Evidence.AGAINST, r.Evidence.WITHIN_NOISE, r.Evidence.EXPLORATORY)
+    )
+    assert better
+    assert other
+    assert loss.says.startswith(
+        f"Of {better + worse + noise} registered comparisons {better} hold, the opposite of {worse} holds, {noise} are "
+        f"within noise (Holm); {other} more are exploratory."
+    )
+
+
+def test_tables_name_what_validation_prefers_not_what_is_best_on_test(records):
+    rows = [row for row in records.require(r.RowsRecord).rows if not row.alone]
+    loss = next(table for table in results.score_tables(records) if table.name == "loss")
+    preferred = min(rows, key=lambda row: row.validation_loss)
+    assert loss.notes[0].startswith(f"Validation prefers {preferred.label}: ")
 
 
 def test_a_study_without_scores_has_no_results(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.resampling import LossTable
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.stages.theory import predict, soups_at
 
@@ -47,13 +46,9 @@ def predicted(branches: int, *, cubic: float = 0.0, still: bool = False):
     at = {h: soups_at(field, h) for h in field.horizons}
     rows = {row.name: row for _, found in at.values() for row in found}
     merged = {name: sum(w * points[key] for key, w in row.weights.items()) for name, row in rows.items()}
-    table = LossTable(
-        names=tuple(merged),
-        losses=np.array([losses_of(x, minima, cubic) for x in merged.values()]),
-        tokens=np.ones(DOCUMENTS),
-    )
+    means = {name: float(np.mean(losses_of(x, minima, cubic))) for name, x in merged.items()}
     soups = {h: found for h, (found, _) in at.items()}
-    return predict(soups[600], horizon=600, earlier=soups, table=table, field=field, inputs={}), table
+    return predict(soups[600], horizon=600, earlier=soups, means=means, field=field, inputs={}), means
 
 
 def test_on_a_quadratic_held_out_soups_are_predicted_exactly_and_the_words_say_so():
@@ -66,8 +61,7 @@ def test_on_a_quadratic_held_out_soups_are_predicted_exactly_and_the_words_say_s
 
 
 def test_on_a_quadratic_cells_and_soups_of_many_branches_are_predicted_exactly_from_one_and_two():
-    record, table = predicted(4)
-    means = table.mean()
+    record, means = predicted(4)
     assert {(c.n_branches, c.k) for c in record.cells} == set(itertools.product(range(1, 5), KS))
     for cell in record.cells:
         assert cell.measured == pytest.approx(cell.predicted, abs=1e-9)
@@ -97,10 +91,8 @@ def test_the_best_count_is_told_as_predicted_and_as_measured():
     assert all(best.k == best.from_pairs == best.measured for best in record.best if best.measured)
 
 
-def test_k_eff_is_one_and_the_bias_does_not_change_at_one_checkpoint():
-    first = predicted(4)[0].counts[0]
-    assert first.k_eff == pytest.approx(1)
-    assert first.bias_change == 0
+def test_the_bias_does_not_change_at_one_checkpoint():
+    assert predicted(4)[0].counts[0].bias_change == 0
 
 
 def test_a_loss_that_is_not_quadratic_shows_in_the_error():
@@ -111,8 +103,7 @@ def test_a_loss_that_is_not_quadratic_shows_in_the_error():
 
 
 def test_predictions_at_n_that_were_measured_are_the_means_over_subsets():
-    record, table = predicted(4)
-    means = table.mean()
+    record, means = predicted(4)
     for best in record.best:
         if best.measured:
             same = [
@@ -129,8 +120,7 @@ def test_intervals_hold_their_estimates_and_worths_have_the_sign_of_the_spread()
     record, _ = predicted(4)
     for count in record.counts:
         assert count.spread.low <= count.spread.value <= count.spread.high
-        low, high = count.spread_over_branches
-        assert low < count.spread.value < high
+        assert count.spread.count == 4  # branches
         assert (count.v_intra is None) == (count.v_inter is None) == (count.k == 1)  # nothing within one checkpoint
         if count.k > 1:
             assert count.v_intra.low <= count.v_intra.value <= count.v_intra.high
@@ -142,11 +132,18 @@ def test_intervals_hold_their_estimates_and_worths_have_the_sign_of_the_spread()
     assert set(record.budget) <= {"1", "2", "3", "4"}
 
 
+def test_what_one_more_branch_is_worth_is_said_with_its_interval_over_branches():
+    record, _ = predicted(4)
+    worth = record.worth_of_branch
+    said = f"take {worth.value:.2g} ({worth.low:.2g} to {worth.high:.2g} over branches) nats off"
+    assert any(said in sentence for sentence in record.words)
+
+
 def test_two_branches_are_fitted_but_nothing_can_be_held_out():
     record, _ = predicted(2)
     assert record.counts
     assert record.held_out == ()
-    assert record.counts[0].spread_over_branches is None
+    assert record.counts[0].spread.low is record.worth_of_branch.low is None
     assert "not tested" in record.words[0]
 
 
@@ -159,6 +156,5 @@ def test_one_branch_is_answered_by_a_word():
 
 def test_identical_checkpoints_have_no_spread_and_promise_nothing():
     record, _ = predicted(3, still=True)
-    assert any(sentence.startswith("No K_eff: at K=1 the branches vary by") for sentence in record.words)
     assert all(count.spread.value == pytest.approx(0, abs=1e-12) for count in record.counts)
     assert record.worth_of_branch.value == pytest.approx(0, abs=1e-12)

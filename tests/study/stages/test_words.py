@@ -4,6 +4,7 @@ import pytest
 
 from trajsoup.core.screening import Verdict
 from trajsoup.core.signal import Signal
+from trajsoup.core.statistics import Optimism
 from trajsoup.report.cells import difference
 from trajsoup.study.records.results import (
     ChosenOn,
@@ -29,12 +30,14 @@ BETTER = ComparisonRecord(
     difference=-0.02,
     low=-0.03,
     high=-0.01,
-    probability_of_improvement=0.9987,
-    within_noise=False,
+    p=0.002,
+    resamples_better=0.9987,
+    primary=True,
+    p_holm=0.016,
     count=10,
     matched="budget",
 )
-NOISE = replace(BETTER, low=-0.05, high=0.01, probability_of_improvement=0.81, within_noise=True)
+NOISE = replace(BETTER, low=-0.05, high=0.01, p_holm=0.8)
 
 
 def row(name, *, validation, free):
@@ -56,7 +59,7 @@ def row(name, *, validation, free):
     )
 
 
-def said(*, validation, test, accuracies, verdicts=()):
+def said(*, validation, test, accuracies, verdicts=(), optimism=None):
     rows = {
         "soup": row("soup", validation=validation[0], free=("k",)),
         "fixed": row("fixed", validation=validation[1], free=()),
@@ -82,15 +85,23 @@ def said(*, validation, test, accuracies, verdicts=()):
             fork_point_accuracy=None,
             checkpoints=tuple(scored),
         ),
+        optimism=optimism,
     )
     return " ".join(found)
 
 
 def test_the_optimism_of_selection_is_said_beside_that_of_a_model_that_nothing_chose():
-    text = said(validation=(2.0, 2.2), test=(2.15, 2.25), accuracies=())
+    found = Optimism(validation=2.0, test=2.15, reference_gap=-0.05, flattery=0.1, low=0.02, high=0.18)
+    text = said(validation=(2.0, 2.2), test=(2.15, 2.25), accuracies=(), optimism=found)
     assert "Soup, the winner on validation, has 2.0000 there and 2.1500 on test, -0.1500" in text
-    assert "against -0.0500 of Fixed, which nothing chose: choosing flatters by 0.1000 nats" in text
-    assert "flatters by 0.0000" in said(validation=(2.0, 2.2), test=(2.0, 2.25), accuracies=())
+    assert "of Fixed, which nothing chose: choosing flatters by +0.1000 nats (95 % interval +0.0200 to +0.1800)" in text
+    less = replace(found, flattery=-0.03, low=-0.1, high=0.04)
+    assert "flatters by -0.0300 nats" in said(validation=(2.0, 2.2), test=(2.0, 2.25), accuracies=(), optimism=less)
+
+
+def test_the_best_model_is_the_one_that_validation_prefers():
+    text = said(validation=(2.0, 2.2), test=(2.3, 2.1), accuracies=())
+    assert "Soup is best on validation; on test it has 2.3000 nats per token." in text
 
 
 @pytest.mark.parametrize(("accuracies", "rho"), [((0.9, 0.8, 0.7, 0.1), "+1.00"), ((0.1, 0.2, 0.3, 0.4), "-1.00")])
@@ -100,14 +111,15 @@ def test_how_far_the_two_rankings_agree_is_said(accuracies, rho):
     assert "Spearman" not in said(validation=(2.0, 2.2), test=(2.1, 2.2), accuracies=(None, None, None))
 
 
-def test_every_difference_has_its_interval_and_probability_and_noise_is_called_noise():
+def test_every_difference_has_its_interval_and_only_registered_ones_a_verdict():
     assert against(BETTER).startswith("beats the best single-trajectory merge (-0.0200 nats, 95 % interval -0.0300 to")
-    assert "better with probability 0.999" in against(BETTER)
+    assert "over the 10 documents of one seed; p = 0.016 after Holm" in against(BETTER)
     assert "cannot be told from" in against(NOISE)
-    assert difference(BETTER).text == "−0.0200 [−0.0300, −0.0100] p=0.999"
-    assert difference(NOISE).text == "−0.0200 [−0.0500, +0.0100] p=0.810 ~"
+    assert against(replace(BETTER, primary=False, p_holm=None)).endswith("exploratory, no verdict")
+    assert "loses to" in against(replace(BETTER, difference=0.02, low=0.01, high=0.03))
+    assert difference(BETTER).text == "−0.0200 [−0.0300, −0.0100]"
     points = replace(BETTER, signal=Signal.ACCURACY, difference=0.02, low=0.01, high=0.03)
-    assert difference(points).text == "+2.00 [+1.00, +3.00] p=0.999"
+    assert difference(points).text == "+2.00 [+1.00, +3.00]"
 
 
 def test_a_branch_that_was_forced_in_did_not_pass_the_screen():

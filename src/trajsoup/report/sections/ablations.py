@@ -16,7 +16,7 @@ from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.report.words import SAME
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import ComparisonRecord, Evidence, SweepPoint, SweepRecord
+from trajsoup.study.records.results import ComparisonRecord, SweepPoint, SweepRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -120,30 +120,36 @@ def variants(record: SweepRecord) -> tuple[Split, list[Variant]]:
 
 
 def says(record: SweepRecord) -> str:
-    """Whether anything beats the default, and by how much the worst choice costs; over tokens, at the last of them."""
+    """Which variant validation prefers and what it has where it is reported, beside the default; over tokens, at the last.
+
+    Ablations are exploratory: intervals are drawn, and nothing is said to hold.
+    """
     split, every = variants(record)
     over_tokens = _over_tokens(record)
     last = max((v.place for v in every), default=0.0)
     found = [v for v in every if not over_tokens or v.place == last]
     if not found:
         return "Nothing was scored."
-    best, worst = min(found, key=lambda v: v.value), max(found, key=lambda v: v.value)
-    if worst.value - best.value < SAME:
-        return f"All {len(found)} variants score the same on {split.value}: {style.score_text(best.value, LOSS)}."
+    values = [v.value for v in found]
+    if max(values) - min(values) < SAME:
+        return f"All {len(found)} variants score the same on {split.value}: {style.score_text(values[0], LOSS)}."
     where = f" at {style.tokens_text(last)} tokens each" if over_tokens else ""
-    apart = style.size_text(worst.value - best.value, LOSS)
-    words = f"Best on {split.value}{where}: {best.label}; worst: {worst.label}; {apart} apart."
+    apart = style.size_text(max(values) - min(values), LOSS)
+    picked = min(found, key=lambda v: LOSS.cost(v.point.validation_loss))
+    words = (
+        f"Validation prefers {picked.label}{where}: {style.score_text(picked.value, LOSS)} on {split.value}, where the "
+        f"{len(found)} variants lie {apart} apart."
+    )
     default = next((v for v in found if v.point.row == record.default), None)
     if default is None:
         return words
-    ahead = [v for v in found if v.value < default.value]
-    certain = [v.label for v in ahead if v.compared is not None and v.compared.evidence is not Evidence.WITHIN_NOISE]
-    if not ahead:
-        return f"{words} Nothing beats {default.label}."
-    if certain:
-        return f"{words} Better than {default.label} beyond noise: {', '.join(certain)}."
-    names = ", ".join(v.label for v in ahead)
-    return f"{words} Nominally ahead of {default.label}: {names}; no interval excludes a tie."
+    if default is picked:
+        return f"{words} It is the default."
+    compared = picked.compared
+    interval = None if compared is None else style.interval_text(compared.low, compared.high, LOSS)
+    words += f" The default, {default.label}, has {style.score_text(default.value, LOSS)}"
+    words += "" if interval is None else f"; the difference has the interval {interval}"
+    return f"{words} (exploratory)."
 
 
 def _ordered(record: SweepRecord) -> Figure:

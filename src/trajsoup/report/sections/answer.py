@@ -24,7 +24,12 @@ from trajsoup.study.records.results import (
 )
 
 MARGIN = 6.0  # percent left free on both sides
-VERDICTS = {Evidence.STRONG: "yes", Evidence.AGAINST: "no", Evidence.WITHIN_NOISE: "not certain"}
+VERDICTS = {
+    Evidence.STRONG: "yes",
+    Evidence.AGAINST: "no",
+    Evidence.WITHIN_NOISE: "not certain",
+    Evidence.EXPLORATORY: "exploratory",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +48,15 @@ class Line:
 
     @property
     def evidence(self) -> Evidence:
-        """That of the interval over documents; seeds must not say otherwise."""
-        found, seeds = self.compared.evidence, self.over_seeds
-        agree = seeds is None or seeds.low is None or seeds.evidence is found
-        return found if agree else Evidence.WITHIN_NOISE
+        """Over seeds and documents where several seeds ran, otherwise over the documents of one."""
+        seeds = self.over_seeds
+        return self.compared.evidence if seeds is None or seeds.p is None else seeds.evidence
+
+    @property
+    def difference(self) -> float | None:
+        """What the evidence is of: the mean over seeds, or that of the one seed."""
+        seeds = self.over_seeds
+        return self.compared.difference if seeds is None or seeds.p is None else seeds.mean
 
     @property
     def verdict(self) -> str:

@@ -154,6 +154,7 @@ def law_words(law: FittedLaw) -> str:
             f", {law.level:.0%} intervals of the asymptote {a:.4f} to {b:.4f} and of the exponent {c:.3f} to {d:.3f}"
         )
     words += "" if law.r_squared is None else f", R² {law.r_squared:.3f}"
+    words += "" if law.aicc_gain is None else f", better than a constant by {law.aicc_gain:.1f} in AICc"
     return words + (f" ({law.warning})" if law.warning else "")
 
 
@@ -243,29 +244,31 @@ def _frontier(
 def _says(record: FrontierRecord, points: Mapping[str, SweepPoint], scores: Mapping[str, float], signal: Signal) -> str:
     """What the soups add at the largest compute that raw training reached, and what the fits say."""
     raw = {record.compute(p): scores[p.row] for p in record.points if p.row in scores and points[p.row].strategy == RAW}
-    soups = [
-        (record.compute(p), scores[p.row]) for p in record.points if p.row in scores and points[p.row].n_branches > 1
-    ]
+    soups = [(record.compute(p), p.row) for p in record.points if p.row in scores and points[p.row].n_branches > 1]
     parts: list[str] = []
     if raw and soups:
         limit = max(raw)
-        matched = [score for compute, score in soups if compute <= limit * NEARLY]
+        matched = [row for compute, row in soups if compute <= limit * NEARLY]
         if matched:
-            soup = min(matched, key=signal.cost)
+            picked = min(matched, key=lambda row: signal.cost(points[row].score(signal, Split.VALIDATION)))
+            soup = scores[picked]
             better = "better" if signal.improves(soup - raw[limit]) else "not better"
             parts.append(
-                f"Within the compute of one full branch ({limit:.3g}) the best soup reaches "
+                f"Within the compute of one full branch ({limit:.3g}) the soup that validates best reaches "
                 f"{style.score_text(soup, signal)}, raw training {style.score_text(raw[limit], signal)}: {better}."
             )
-        compute, score = max(soups)
-        parts.append(f"With all branches spent ({compute:.3g}) the soup reaches {style.score_text(score, signal)}.")
+        compute, row = max(soups)
+        parts.append(
+            f"With all branches spent ({compute:.3g}) the soup reaches {style.score_text(scores[row], signal)}."
+        )
     for a in record.annotations:
         if a.signal is signal:
             sure = ", extrapolated" if a.raw_extrapolated or a.soup_extrapolated else ""
             parts.append(f"{_name(a.name)}: {style.difference_text(a.gain, signal)} for the soup{sure}.")
     parts += [f"Law of {law.series} ({law.window}): {law_words(law)}." for law in record.laws if law.signal is signal]
     said = (
-        "Dotted lines are extrapolated, open circles lie beyond the fit's window; bands are 95% over resampled points."
+        "Dotted lines are extrapolated, open circles lie beyond the fit's window; bands are 95%, and allow for neighbouring "
+        "points that err alike."
     )
     return " ".join([*parts, said])
 

@@ -45,6 +45,11 @@ class Panel:
         ends = [budget(p) for line in self.merged.values() for p, _ in line]
         return max([*ends, *(c.tokens for line in self.raw.values() for c, _ in line)], default=1)
 
+    def leaders(self, points: Mapping[str, SweepPoint]) -> list[str]:
+        """The series that validation prefers; those that tie there are all first. Test is drawn, and picks nothing."""
+        costs = {s: self.signal.cost(p.score(self.signal, Split.VALIDATION, self.category)) for s, p in points.items()}
+        return [series for series, cost in costs.items() if cost == min(costs.values())]
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no line to draw."""
@@ -159,17 +164,18 @@ def over_tokens_words(panel: Panel, chosen: frozenset[str]) -> str:
     signal = panel.signal
     if not panel.merged:
         return "Only raw checkpoints so far: no strategy has been scored over tokens." + _fork_words(panel)
-    here: dict[int, dict[str, float]] = {}
+    here: dict[int, dict[str, SweepPoint]] = {}
+    shown = {p.row: value for line in panel.merged.values() for p, value in line}
     for series, line in panel.merged.items():
-        for p, value in line:
-            here.setdefault(budget(p), {})[series] = value
-    best = {tokens: min(values.values(), key=signal.cost) for tokens, values in sorted(here.items())}
-    leads = {tokens: [s for s, value in here[tokens].items() if value == best[tokens]] for tokens in best}
-    final, leaders = list(best.values())[-1], list(leads.values())[-1]
+        for p, _ in line:
+            here.setdefault(budget(p), {})[series] = p
+    leads = {tokens: panel.leaders(here[tokens]) for tokens in sorted(here)}
+    leaders = list(leads.values())[-1]
+    final = shown[here[max(here)][leaders[0]].row]
     count = sum(set(leaders) <= set(names) for names in leads.values())
     alone = len(leaders) == 1
     text = (
-        f"{joined(leaders)} {'leads' if alone else 'lead together'} at {count} of {len(best)} horizons and "
+        f"{joined(leaders)} {'leads' if alone else 'lead together'} on validation at {count} of {len(leads)} horizons and "
         f"{'ends' if alone else 'end'} at {style.score_text(final, signal)} ({panel.split.value})."
     )
     if any(line[0][0].setting is Setting.LIMITED for line in panel.merged.values()):
@@ -252,13 +258,11 @@ def _categories_words(panels: Sequence[Panel]) -> str:
     """In how many categories the same strategy ends first; strategies that tie are all first."""
     firsts: list[str] = []
     for panel in panels:
-        last = {series: line[-1][1] for series, line in panel.merged.items()}
-        best = min(last.values(), key=panel.signal.cost)
-        firsts += [series for series, value in last.items() if value == best]
+        firsts += panel.leaders({series: line[-1][0] for series, line in panel.merged.items()})
     most = max(firsts.count(series) for series in firsts)
     leaders = [series for series in dict.fromkeys(firsts) if firsts.count(series) == most]
     verb = "is" if len(leaders) == 1 else "are each"
-    return f"At the last horizon {joined(leaders)} {verb} first in {most} of {len(panels)} categories."
+    return f"At the last horizon {joined(leaders)} {verb} first on validation in {most} of {len(panels)} categories."
 
 
 def _saturation(panel: Panel) -> Figure:

@@ -107,6 +107,7 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
         {
             "branch": lambda d: text(d.branch),
             "variance share": lambda d: number(d.variance_share, ".4f"),
+            "of a random walk": lambda d: number(d.random_walk_share, ".4f"),
             "net displacement": lambda d: number(d.net_displacement, ".4f"),
             "points": lambda d: number(d.points),
         },
@@ -202,13 +203,15 @@ def gain_words(record: GeometryRecord, signal: Signal = LOSS) -> str:
         f"{style.difference_text(min(gains), signal)} to {style.difference_text(max(gains), signal)}, averaged over horizons."
     )
     found = record.relation if signal is LOSS else record.accuracy_relation
-    if found is None or found.pearson is None or found.pearson_p is None:
+    if found is None or found.pearson is None:
         return f"{words} No relation can be fitted: {'too few pairs' if found is None else found.missing}."
     sense = "larger" if found.pearson < 0 else "smaller"
     rank = "" if found.spearman is None else f"; Spearman {found.spearman:+.2f}"
-    certain = "." if found.pearson_p < CERTAIN else ": not distinguishable from no relation."
+    certain = (
+        "." if found.pearson_p is not None and found.pearson_p < CERTAIN else ": not distinguishable from no relation."
+    )
     return (
-        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, p = {found.pearson_p:.2g}{rank})"
+        f"{words} Weaker alignment goes with {sense} gains (Pearson {found.pearson:+.2f}, {found.p_words}{rank})"
         f"{certain} The band is 95% for the mean gain."
     )
 
@@ -490,6 +493,10 @@ def _fields_table(record: GeometryRecord) -> tuple[Table, ...]:
         (
             "carried by the component",
             ", ".join(f"{branch} {share:.1%}" for branch, share in fields.variance_share.items()),
+        ),
+        (
+            "carried in a random walk as long",
+            ", ".join(f"{d.branch} {d.random_walk_share:.1%}" for d in record.directions),
         ),
         ("interpolation grid", f"{grid[0]:g} to {grid[-1]:g}, {len(grid)} points" if grid else "not interpolated"),
         ("interpolated at", _listed(fields.interpolation_horizons)),

@@ -15,7 +15,7 @@ from trajsoup.report.section import Drawn, Section
 from trajsoup.report.sections.prescribed import prescribed_tables
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
-from trajsoup.report.words import counted, joined
+from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -97,8 +97,7 @@ def main_table(records: Records) -> Table:
         ours=lambda e: rows[e.row].strategy == style.OURS,
         notes=[
             f"Test split, {first.loss.count:,} documents, seed {', '.join(map(str, first.seeds)) or '-'}; [95 % bootstrap "
-            "interval]. Branches and K were chosen on validation, within the same freedom for every row; p: "
-            "probability of a true improvement; ~ within noise.",
+            "interval]. Branches and K were chosen on validation, within the same freedom for every row.",
             *found.notes,
         ],
     )
@@ -201,13 +200,18 @@ def comparisons_table(
             "minus": lambda c: text(names.get(c.reference, c.reference)),
             "signal": lambda c: text(style.signal_text(c.signal)),
             "difference": lambda c: signed(c.difference, c.signal, low=c.low, high=c.high),
-            "P(better)": lambda c: number(c.probability_of_improvement, ".1%"),
+            "resamples better": lambda c: number(c.resamples_better, ".1%"),
             "count": lambda c: number(c.count),
-            "evidence": lambda c: text(c.evidence.value),
+            "p, Holm": lambda c: number(c.p_holm, ".2g"),
+            "verdict": lambda c: text(c.evidence.holds),
             "matched": lambda c: text(c.matched),
         },
         soup=lambda c: c.model,
-        notes=["Model minus reference on the same test documents or items. The interval is a paired bootstrap."],
+        notes=[
+            "Model minus reference on the same test documents or items of one seed: the interval, a paired bootstrap, does "
+            "not cover what another seed would change. Registered comparisons have a verdict, by their p value after "
+            "Holm; the others are exploratory."
+        ],
     )
 
 
@@ -238,7 +242,7 @@ def _score_table(
             )
             for row in listed
         ),
-        notes=(_score_words({row.name: row.label for row in listed}, cells, overall, signal),),
+        notes=(_score_words(listed, cells, overall, signal),),
     )
 
 
@@ -262,27 +266,27 @@ def _column(values: Mapping[str, float | None], ties: ColumnTies | None, signal:
 
 
 def _score_words(
-    labels: Mapping[str, str], cells: Mapping[str, Mapping[str, Cell]], overall: str, signal: Signal
+    rows: Sequence[RowRecord], cells: Mapping[str, Mapping[str, Cell]], overall: str, signal: Signal
 ) -> str:
-    winners = [row for row, cell in cells[overall].items() if cell.best]
-    told = [column for column in cells.values() if any(cell.best for cell in column.values())]
-    words = ""  # no marks were recorded, or all are equal
-    if winners:
-        verb = "is" if len(winners) == 1 else "are"
-        words = f"{joined([labels[row] for row in winners])} {verb} best overall ({cells[overall][winners[0]].text})"
-        if len(winners) == 1:
-            first = sum(column[winners[0]].best for column in told)
-            words += f" and best in {first} of {counted(len(told), 'column', 'columns')}"
-        words += "." if len(told) == len(cells) else ", where models differ at all."
+    """Which row validation prefers, and what it has here: the best of a column was picked by nobody."""
+    preferred = min(rows, key=lambda row: signal.cost(row.validation_score(signal)))
+    here = {column: found[preferred.name] for column, found in cells.items()}
+    words = f"Validation prefers {preferred.label}: {here[overall].text} overall"
+    told = [column for column, found in cells.items() if any(cell.best for cell in found.values())]
+    if told:
+        words += f", best in {sum(here[c].best for c in told)} of {counted(len(told), 'column', 'columns')}"
+        words += "" if len(told) == len(cells) else " in which models differ at all"
+        words += ". The best of a column is bold"
+    words += "."
     if any(cell.in_noise for column in cells.values() for cell in column.values()):
         words += " ≈ marks a value whose paired difference from the best lies inside noise."
-    return f"{words} {'Lower is better.' if signal is Signal.LOSS else 'In percent.'}".strip()
+    return f"{words} {'Lower is better.' if signal is Signal.LOSS else 'In percent.'}"
 
 
 def _differences(
     rows: Sequence[ComparisonRecord], names: Mapping[str, str], *, level: float, best: str | None
 ) -> Figure:
-    """One line for each comparison of one signal; filled where the interval excludes no difference."""
+    """One line for each comparison of one signal; filled where there is a verdict for either side."""
     signal = rows[0].signal
     side = "nats per token; left is better" if signal is Signal.LOSS else "points; right is better"
     figure = style.figure(
@@ -305,7 +309,7 @@ def _differences(
             marker={
                 "size": 13,
                 "color": colour,
-                "symbol": "diamond-open" if c.evidence is Evidence.WITHIN_NOISE else "diamond",
+                "symbol": "diamond" if c.evidence in (Evidence.STRONG, Evidence.AGAINST) else "diamond-open",
             },
             **style.marks([c.model], [_hover(c, f"<b>{label}</b> minus {reference}", level)]),
         )
@@ -328,24 +332,27 @@ def _hover(c: ComparisonRecord, title: str, level: float) -> str:
     lines = [title, style.difference_text(c.difference, c.signal)]
     if (interval := style.interval_text(c.low, c.high, c.signal)) is not None:
         lines.append(f"{level:.0%} interval {interval}")
-    if c.probability_of_improvement is not None:
-        lines.append(f"probability of improvement {c.probability_of_improvement:.1%}")
+    if c.resamples_better is not None:
+        lines.append(f"better in {c.resamples_better:.1%} of resamples")
+    lines.append(c.evidence.holds if c.p_holm is None else f"{c.evidence.holds}, p = {c.p_holm:.2g} after Holm")
     lines.append(f"{c.count:,} {'documents' if c.signal is Signal.LOSS else 'items'}, {c.split.value}")
     return "<br>".join(lines)
 
 
 def _says(rows: Sequence[ComparisonRecord], names: Mapping[str, str]) -> str:
-    """How many comparisons are certain, and the largest."""
-    sure = [c for c in rows if c.evidence is Evidence.STRONG]
-    worse = sum(c.evidence is Evidence.AGAINST for c in rows)
+    """What becomes of the registered comparisons, and how many are exploratory."""
+    primary = [c for c in rows if c.primary]
+    sure = [c for c in primary if c.evidence is Evidence.STRONG]
+    worse = sum(c.evidence is Evidence.AGAINST for c in primary)
     words = (
-        f"{len(sure)} of {len(rows)} comparisons are better beyond noise, {worse} worse, "
-        f"{len(rows) - len(sure) - worse} inside it."
+        f"Of {counted(len(primary), 'registered comparison', 'registered comparisons')} {len(sure)} hold, the opposite of "
+        f"{worse} holds, {len(primary) - len(sure) - worse} are within noise (Holm); {len(rows) - len(primary)} more are "
+        "exploratory."
     )
-    if sure:
-        top = max(sure, key=lambda c: abs(c.difference or 0.0))
-        words += (
-            f" The largest gain: {names.get(top.model, top.model)} over {names.get(top.reference, top.reference)}, "
-        )
-        words += f"{style.difference_text(top.difference, top.signal)}."
-    return f"{words} Open marks are inside noise."
+    held = [
+        f"{names.get(c.model, c.model)} over {names.get(c.reference, c.reference)}, "
+        f"{style.difference_text(c.difference, c.signal)}"
+        for c in sure
+    ]
+    words += f" What holds: {'; '.join(held)}." if held else ""
+    return f"{words} Filled marks have a verdict. Over documents of one seed."

@@ -154,16 +154,14 @@ def fits_table(theory: TheoryRecord) -> Table:
             "K": lambda c: number(c.k),
             "a(K)": lambda c: number(c.limit, ".4f"),
             "b(K)": lambda c: _bounded(c.spread),
-            "b(K) over branches": lambda c: _range(c.spread_over_branches),
             "V intra": lambda c: _bounded(c.v_intra),
             "V inter": lambda c: _bounded(c.v_inter),
-            "K eff": lambda c: number(c.k_eff, ".2f"),
             "change of bias": lambda c: number(c.bias_change, ".5f"),
         },
         notes=[
             f"Estimated from all soups of up to {len(theory.branches)} branches on {theory.split.value} (eq:hierarchical); "
-            "not clipped at zero. a(K) is the loss of infinitely many branches. Intervals are 95% over documents; over "
-            "branches they are a jackknife.",
+            "not clipped at zero. a(K) is the loss of infinitely many branches. Intervals are 95%, a "
+            "jackknife over branches: what other branches of the same kind would give.",
             *theory.words,
         ],
     )
@@ -339,7 +337,3 @@ def _starred(c: GridCell) -> str:
 
 def _bounded(found: Estimate | None) -> Cell:
     return text(None) if found is None else number(found.value, ".5f", low=found.low, high=found.high)
-
-
-def _range(found: tuple[float, float] | None) -> Cell:
-    return text(None if found is None else "{:.5f} to {:.5f}".format(*found).replace("-", "−"))

@@ -28,7 +28,7 @@ def seeds_tables(records: Records) -> tuple[Table, ...]:
 
 
 def spreads_table(spreads: Sequence[SeedSpread], *, name: str, title: str) -> Table:
-    """Comparisons in each seed and over all: holds, within noise, or the opposite."""
+    """Comparisons in each seed and over all; those registered in advance hold, are within noise, or the opposite holds."""
     seeds = tuple(dict.fromkeys(seed for s in spreads for seed in s.values))
     each: dict[str, Callable[[SeedSpread], Cell]] = {
         f"seed {seed}": lambda s, seed=seed: signed(s.values.get(seed), s.signal) for seed in seeds
@@ -43,13 +43,23 @@ def spreads_table(spreads: Sequence[SeedSpread], *, name: str, title: str) -> Ta
             **each,
             "mean": spread,
             "seeds better": lambda s: text(f"{s.better}/{len(s.values)}"),
+            "left out": lambda s: number(len(s.without)),
+            "error of seeds": lambda s: _size(s.seeds_error, s.signal),
+            "of documents": lambda s: _size(s.documents_error, s.signal),
+            "p, Holm": lambda s: number(s.p_holm, ".2g"),
             "verdict": lambda s: text(s.evidence.holds),
         },
         notes=[
             "Model minus reference; of a loss, negative is better. Seeds of everything: fork point, data and branches. The "
-            "interval is a t interval of the mean."
+            "interval is over seeds and test documents crossed, and beside it stand the standard errors that other seeds and "
+            "other documents bring. Left out: seeds that do not have these branches. Registered comparisons have a verdict, "
+            "by their p value after Holm; the others are exploratory."
         ],
     )
+
+
+def _size(error: float | None, signal: Signal) -> Cell:
+    return number(error, lambda value: score_text(value, signal))
 
 
 def grid_tables(seeds: SeedsRecord) -> tuple[Table, ...]:
@@ -64,7 +74,10 @@ def grid_tables(seeds: SeedsRecord) -> tuple[Table, ...]:
         title="(N, K) grid (fig:traj-soup-trajectory-scaling), loss of N branches minus that of one, same K, over seeds",
         columns=("K", *(f"N={n}" for n in counts)),
         rows=tuple(Row(cells=(number(k), *(spread(by.get((n, k))) for n in counts))) for k in ks),
-        notes=("Validation split: mean over all subsets of branches, then over seeds [95 % t interval].",),
+        notes=(
+            "Validation split: mean over all subsets of branches, then over seeds [95 % t interval over seeds, for these "
+            "documents]; exploratory.",
+        ),
     )
     return (table,)
 
@@ -86,5 +99,7 @@ def _rows_over_seeds(record: SeedsRecord) -> Table:
             Row(soup=name, cells=(text(label), *(cell(name, signal) for signal in signals)))
             for name, label in {row.name: row.label for row in record.rows}.items()
         ),
-        notes=(f"Test split, seeds {', '.join(map(str, record.seeds))}; mean [95 % t interval].",),
+        notes=(
+            f"Test split, seeds {', '.join(map(str, record.seeds))}; mean [95 % interval over seeds and documents crossed].",
+        ),
     )

@@ -17,7 +17,7 @@ from trajsoup.store.identity import FileHashes
 from trajsoup.study.cache import cache_folder
 from trajsoup.study.records.files import digest_of
 
-VERSION = 3  # raise it when the same study would give other records
+VERSION = 4  # raise it when the same study would give other records
 
 
 def digest_of_study(source: Any, *, corpus: CorpusSpec | None, folder: Path) -> str:

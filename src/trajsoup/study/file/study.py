@@ -30,6 +30,7 @@ from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.pretrain import Pretrain
+from trajsoup.study.file.primary import REGISTERED, Primary, parse_primary
 from trajsoup.study.file.sweeps import DEFAULT, parse_sweeps
 from trajsoup.study.file.trainer import Builtin, Command, parse_trainer
 from trajsoup.study.publish import parse_publish
@@ -58,6 +59,13 @@ class Setup:
         "Comparisons: `paper` for all of the paper, a list of names, or name -> settings; see below. `[]`: none. "
         "Default: crossing.",
     ] = DEFAULT
+    primary: Annotated[
+        tuple[Primary, ...],
+        parse_primary,
+        NO_RESULTS,
+        "Comparisons registered in advance, the only ones with a verdict: `MODEL against REFERENCE [in accuracy]`, names "
+        "of rows (records.md). Default: the eight of the paper's main table.",
+    ] = REGISTERED
     sft: Annotated[
         FineTuningPlan | None, MAY_BE_EMPTY, NO_RESULTS, "Fine-tunes every model of the main table; see below."
     ] = None

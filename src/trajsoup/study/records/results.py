@@ -24,15 +24,17 @@ from trajsoup.core.quantity import format_tokens
 from trajsoup.core.screening import ScreenedAt, Verdict
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
+from trajsoup.core.statistics import Optimism
 from trajsoup.study.records.files import Records
 
 
 class Evidence(StrEnum):
-    """How sure a difference is."""
+    """How sure a difference is. Only what was registered in advance has a verdict, by its Holm-adjusted p value."""
 
-    STRONG = "strong"  # the interval excludes no difference
+    STRONG = "strong"  # the model is better
     WITHIN_NOISE = "within noise"
-    AGAINST = "against"  # the interval excludes no difference, on the other side
+    AGAINST = "against"  # the reference is better
+    EXPLORATORY = "exploratory"  # not registered: an interval and no verdict
 
     @property
     def holds(self) -> str:
@@ -40,13 +42,16 @@ class Evidence(StrEnum):
         return {"strong": "holds", "against": "the opposite holds"}.get(self.value, self.value)
 
     @classmethod
-    def of(cls, signal: Signal, value: float | None, low: float | None, high: float | None) -> Evidence:
-        """What an interval of a difference says."""
-        if value is None or low is None or high is None or low <= 0 <= high:
+    def of(cls, signal: Signal, value: float | None, *, primary: bool, p_holm: float | None) -> Evidence:
+        """The verdict on a difference, model minus reference."""
+        if not primary:
+            return cls.EXPLORATORY
+        if value is None or p_holm is None or not p_holm <= SURE:
             return cls.WITHIN_NOISE
         return cls.STRONG if signal.improves(value) else cls.AGAINST
 
 
+SURE = 0.05  # the share of families in which any verdict may be wrong
 Shares = Mapping[str, float | None]  # scores by name; None: NaN, of a model that diverged
 
 
@@ -209,6 +214,10 @@ class RowRecord:
     validation_accuracy: float | None = None
     alone: bool = False  # the merge of one prescribed branch: no strategy, so no part of the main table
 
+    def validation_score(self, signal: Signal) -> float | None:
+        """What validation says of it."""
+        return self.validation_loss if signal is Signal.LOSS else self.validation_accuracy
+
     @property
     def made_of(self) -> str:
         """Branches, K and horizon."""
@@ -231,6 +240,20 @@ class RowsRecord:
         soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
         return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
 
+    def best(self) -> RowRecord | None:
+        """The row of lowest validation loss."""
+        scored = [row for row in self.rows if row.validation_loss is not None]
+        return min(scored, key=lambda row: row.validation_loss or 0.0, default=None)
+
+    def winner_and_fixed(self) -> tuple[RowRecord, RowRecord] | None:
+        """The best on validation of the rows that it chose, and the first in which nothing was free."""
+        scored = [row for row in self.rows if row.validation_loss is not None]
+        chosen = [row for row in scored if row.chosen_on.free]
+        fixed = [row for row in scored if not row.chosen_on.free]
+        if not chosen or not fixed:
+            return None
+        return min(chosen, key=lambda row: row.validation_loss or 0.0), fixed[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
@@ -244,6 +267,7 @@ class Evaluation:
     tasks: Shares = field(default_factory=dict[str, float | None])
     sources: Shares = field(default_factory=dict[str, float | None])  # loss by source of documents
     seeds: tuple[int, ...] = ()
+    kept: tuple[str, ...] = ()  # the score records of it: scores/test/<name>.json, by document and item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,28 +294,27 @@ class ComparisonRecord:
     split: Split
     difference: float | None
     low: float | None
-    high: float | None
-    probability_of_improvement: float | None
-    within_noise: bool
+    high: float | None  # over the documents or items of one seed: it does not cover what another seed would change
+    p: float | None  # two-sided, of no difference
+    resamples_better: float | None  # share of resamples in which the model is better
     count: int
     matched: str  # what both sides share: the budget in tokens, or the horizon
     label: str = ""  # both sides, as people call them
+    primary: bool = False  # registered in advance; otherwise exploratory
+    p_holm: float | None = None  # of a primary one, adjusted for the whole family
+    kept: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # score records of model and reference
 
     @property
     def evidence(self) -> Evidence:
-        """Whether the interval excludes no difference, and on which side."""
-        return (
-            Evidence.WITHIN_NOISE
-            if self.within_noise
-            else Evidence.of(self.signal, self.difference, self.low, self.high)
-        )
+        """The verdict; none on what was not registered."""
+        return Evidence.of(self.signal, self.difference, primary=self.primary, p_holm=self.p_holm)
 
     def seen_from(self, row: str) -> ComparisonRecord:
         """The same comparison with `row` as the model: where it is the reference, signs and sides change."""
         if row == self.model:
             return self
         assert row == self.reference, f"{row!r} is no side of {self.name!r}"
-        p = self.probability_of_improvement
+        share = self.resamples_better
         return replace(
             self,
             model=self.reference,
@@ -299,7 +322,8 @@ class ComparisonRecord:
             difference=None if self.difference is None else -self.difference,
             low=None if self.high is None else -self.high,
             high=None if self.low is None else -self.low,
-            probability_of_improvement=None if p is None else 1 - p,
+            resamples_better=None if share is None else 1 - share,
+            kept=(self.kept[1], self.kept[0]),
         )
 
 
@@ -324,6 +348,8 @@ class ComparisonsRecord:
     resamples: int
     comparisons: tuple[ComparisonRecord, ...]
     ties: tuple[ColumnTies, ...] = ()
+    optimism: Optimism | None = None  # of the row that won on validation; None: nothing was fixed in advance
+    not_made: tuple[str, ...] = ()  # primary comparisons of which a side, or the signal, was not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -432,6 +458,7 @@ class BranchDirection:
 
     branch: str
     variance_share: float
+    random_walk_share: float  # the same of a random walk of as many points, each the mean of as many checkpoints
     net_displacement: float
     points: int
 
@@ -570,21 +597,29 @@ class RetentionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedSpread:
-    """One number over several seeds of everything."""
+    """One number over several seeds of everything, all scored on the same documents or items."""
 
     name: str  # a row's or a comparison's name
     signal: Signal
     values: Mapping[str, float]  # seed -> value
     mean: float
     deviation: float | None
-    low: float | None  # t interval of the mean
+    low: float | None  # over seeds and documents crossed (core/crossed.py); None: one seed has it
     high: float | None
     label: str  # as the table prints it
+    without: tuple[str, ...] = ()  # seeds that do not have it: another branch was admitted, or the model diverged
+    p: float | None = None  # two-sided, of no difference
+    seeds_error: float | None = None  # standard errors of the mean: what other seeds would change
+    documents_error: float | None = None  # what other documents would change in all seeds alike
+    together_error: float | None = None  # what they would change in each seed on its own; part of seeds_error
+    count: int | None = None  # documents or items
+    primary: bool = False  # registered in advance; otherwise exploratory
+    p_holm: float | None = None  # of a primary one, adjusted for the whole family
 
     @property
     def evidence(self) -> Evidence:
-        """Whether the interval of the mean excludes no difference."""
-        return Evidence.of(self.signal, self.mean, self.low, self.high)
+        """The verdict; none on what was not registered."""
+        return Evidence.of(self.signal, self.mean, primary=self.primary, p_holm=self.p_holm)
 
     @property
     def better(self) -> int:
@@ -594,7 +629,10 @@ class SeedSpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridGain:
-    """What N branches change in the loss of one at the same K, over seeds: means over all subsets, on validation."""
+    """What N branches change in the loss of one at the same K, over seeds: means over all subsets, on validation.
+
+    Its interval is Student's over seeds alone, for these validation documents.
+    """
 
     n_branches: int
     k: int

@@ -46,15 +46,21 @@ class FittedLaw:
     exponent: float | None  # alpha
     reference: float | None  # C0
     r_squared: float | None
-    asymptote_interval: tuple[float, float] | None  # bootstrap
+    asymptote_interval: tuple[float, float] | None  # allowing for `residual_correlation`
     exponent_interval: tuple[float, float] | None
     level: float
-    refits: int  # resamples on which a law could be fitted
+    residual_correlation: float | None  # of neighbouring points
+    aicc_gain: float | None  # AICc of a constant minus that of the law; a law only where it is positive
     missing: str | None
     warning: str | None
     curve: tuple[BandPoint, ...] = ()  # to draw: score over compute, past the last point
     window: str = "every point"  # which points entered the fit, and why
     beyond: tuple[tuple[float, float], ...] = ()  # those that did not
+
+    @property
+    def preferred(self) -> str | None:
+        """`law` or `constant`, whichever AICc prefers; None where the points did not allow to ask."""
+        return None if self.aicc_gain is None else "law" if self.aicc_gain > 0 else "constant"
 
     @property
     def measured_until(self) -> float:
@@ -100,15 +106,13 @@ class FrontierRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountEstimate:
-    """L(N, K) = limit + spread / N at one K over all soups, with intervals over documents and over branches."""
+    """L(N, K) = limit + spread / N at one K over all soups; intervals are a jackknife over branches, from three on."""
 
     k: int
     limit: float  # a(K): infinitely many branches
-    spread: Estimate  # b(K), bootstrap over documents
-    spread_over_branches: tuple[float, float] | None  # jackknife; None: fewer than three branches
+    spread: Estimate  # b(K)
     v_intra: Estimate | None  # None: K = 1, or ranks were not scored
     v_inter: Estimate | None
-    k_eff: float | None  # None: nothing varies within branches, or it cannot be told
     bias_change: float  # of lower ranks, against the smallest K
 
 
@@ -167,7 +171,7 @@ class TheoryRecord:
     ]  # of three branches and more, from their anchors and pairs: the first of `held_out`
     best: tuple[PredictedBest, ...]
     best_k_falls: bool | None  # whether the predicted best K never rises with N
-    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup
+    worth_of_branch: Estimate | None  # what one more branch would take off the loss of the best soup; jackknife
     worth_of_tokens: float | None  # what the last stretch of tokens in every branch took off
     budget: Mapping[str, float]  # N -> predicted loss with the tokens of one full branch shared by N (eq:fixed-budget)
     held_out: tuple[HeldOutRecord, ...]

@@ -46,6 +46,7 @@ def answer_stage(bench: Workbench) -> bool:
             evaluations=records.require(EvaluationsRecord),
             screen=records.require(ScreenRecord),
             validation=records.require(ValidationRecord),
+            optimism=records.require(ComparisonsRecord).optimism,
         )
         return AnswerRecord(
             inputs=inputs,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from trajsoup.core.statistics import LEVEL
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trajsoup.core.crossed import holm
+from trajsoup.core.statistics import LEVEL, Optimism, optimism
+from trajsoup.study.file.primary import EXTENDED, LIMITED, SINGLE, Primary
+from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.results import ComparisonRecord, ComparisonsRecord, EvaluationsRecord, RowRecord, RowsRecord
 from trajsoup.study.stages.estimates import compared, row_of
 from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import Workbench
 
-SINGLE, LIMITED, EXTENDED = "single-merge", "trajectory-soup/limited", "trajectory-soup/extended"
 QUESTIONS = (  # name, model, reference, question, what is matched
     ("soup-limited", LIMITED, SINGLE, "Does the soup beat the best single merge of the same token budget?", "budget"),
     ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
@@ -23,15 +28,15 @@ QUESTIONS = (  # name, model, reference, question, what is matched
 
 def comparisons_stage(bench: Workbench) -> bool:
     """Compare pairs of rows on the same test documents and items."""
-    records = bench.records
-    inputs = {"rows": records.digest(RowsRecord), "evaluations": records.digest(EvaluationsRecord)}
+    records, primary = bench.records, bench.setup.primary
+    inputs = {**records.digests(RowsRecord, EvaluationsRecord), "primary": digest_of([str(one) for one in primary])}
 
     def make() -> ComparisonsRecord:
         rows: dict[str, RowRecord] = {row.name: row for row in records.require(RowsRecord).rows}
         scores = bench.scorer.test([row_of(row) for row in rows.values()])  # known already: read from their records
         resamples = bench.setup.evaluation.resamples
         found: list[ComparisonRecord] = []
-        for name, model, reference, question, matched in QUESTIONS:
+        for name, model, reference, question, matched in questions(primary):
             if model in rows and reference in rows:
                 budget = f"{matched}: {rows[model].budget_tokens:,} and {rows[reference].budget_tokens:,} tokens"
                 label = f"{rows[model].label} against {rows[reference].label}"
@@ -47,12 +52,46 @@ def comparisons_stage(bench: Workbench) -> bool:
                     resamples=resamples,
                 )
         listed = {name: scores[name] for name, row in rows.items() if not row.alone}
+        judged = with_verdicts(found, primary)
+        made = {(c.model, c.reference, c.signal) for c in judged}
         return ComparisonsRecord(
             inputs=inputs,
             level=LEVEL,
             resamples=resamples,
-            comparisons=tuple(found),
+            comparisons=judged,
             ties=column_ties(listed, resamples=resamples),
+            optimism=selection_optimism(bench, records.require(RowsRecord)),
+            not_made=tuple(str(one) for one in primary if (one.model, one.reference, one.signal) not in made),
         )
 
     return records.ensure(ComparisonsRecord, inputs, make)
+
+
+def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
+    """What the winner on validation loses on test, beside a row that nothing chose; None where there are not both."""
+    sides = rows.winner_and_fixed()
+    if sides is None:
+        return None
+    both = [row_of(row) for row in sides]
+    validation, test = bench.scorer.validate(both), bench.scorer.test(both)  # known already: read from their records
+    winner, fixed = ((validation[row.name], test[row.name]) for row in both)
+    return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
+
+
+def questions(primary: Sequence[Primary]) -> list[tuple[str, str, str, str, str]]:
+    """What every study asks, and what this one has registered besides."""
+    asked = {(model, reference) for _, model, reference, _, _ in QUESTIONS}
+    more = dict.fromkeys((one.model, one.reference) for one in primary if (one.model, one.reference) not in asked)
+    return [
+        *QUESTIONS,
+        *((f"{one} against {other}", one, other, f"Does {one} beat {other}?", "nothing") for one, other in more),
+    ]
+
+
+def with_verdicts(found: Sequence[ComparisonRecord], primary: Sequence[Primary]) -> tuple[ComparisonRecord, ...]:
+    """Mark the registered comparisons and adjust their p values for all of them that could be made (Holm)."""
+    registered = {(one.model, one.reference, one.signal) for one in primary}
+    marked = [replace(c, primary=(c.model, c.reference, c.signal) in registered) for c in found]
+    family = [c.p for c in marked if c.primary and c.p is not None]
+    adjusted = iter(holm(family))
+    return tuple(replace(c, p_holm=next(adjusted)) if c.primary and c.p is not None else c for c in marked)

@@ -43,12 +43,13 @@ def compared(
 ) -> list[ComparisonRecord]:
     """The paired differences in loss and, if tasks were scored, in Overall Average."""
     found: list[ComparisonRecord] = []
+    kept = (mine.kept, theirs.kept)
     if mine.losses is not None and theirs.losses is not None:
         result = compare_losses(mine.losses, theirs.losses, resamples=resamples)
-        found.append(_comparison(name, model, reference, result, Signal.LOSS, question, matched, label))
+        found.append(_comparison(name, model, reference, result, kept, question, matched, label))
     if mine.tasks and theirs.tasks:
         result = compare_tasks(mine.tasks, theirs.tasks, resamples=resamples)
-        found.append(_comparison(name, model, reference, result, Signal.ACCURACY, question, matched, label))
+        found.append(_comparison(name, model, reference, result, kept, question, matched, label))
     return found
 
 
@@ -67,21 +68,29 @@ def _estimate(found: Comparison) -> Estimate:
 
 
 def _comparison(
-    name: str, model: str, reference: str, result: Comparison, signal: Signal, question: str, matched: str, label: str
+    name: str,
+    model: str,
+    reference: str,
+    result: Comparison,
+    kept: tuple[tuple[str, ...], tuple[str, ...]],
+    question: str,
+    matched: str,
+    label: str,
 ) -> ComparisonRecord:
     return ComparisonRecord(
         name=name,
         question=question,
         model=model,
         reference=reference,
-        signal=signal,
+        signal=result.signal,
         split=Split.TEST,
         difference=finite(result.difference),
         low=finite(result.low),
         high=finite(result.high),
-        probability_of_improvement=finite(result.probability_of_improvement),
-        within_noise=result.within_noise,
+        p=finite(result.p),
+        resamples_better=finite(result.resamples_better),
         count=result.count,
         matched=matched,
         label=label,
+        kept=kept,
     )

@@ -51,4 +51,5 @@ def evaluation(name: str, scores: TestScores, *, seeds: tuple[int, ...], resampl
         tasks={task.name: task.accuracy for task in scores.tasks},
         sources=scores.losses.by_source(),
         seeds=seeds,
+        kept=scores.kept,
     )

@@ -12,12 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from trajsoup.core.choosing import choose
-from trajsoup.core.scores import TaskResult, TestScores, ValidationScores
+from trajsoup.core.scores import TestScores, ValidationScores, mean_scores
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import spread_over_seeds
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from trajsoup.lm.tasks.scoring import PreparedSuite
 
 Run = tuple[str, int | None]  # a row, and the seed of its fine-tuning; None: before it
-Kind = TypeVar("Kind", TestScores, ValidationScores)
+TUNED_SCORES = f"{SCORES}/sft"  # below the study
 NOT_TUNED = ("raw-final",)  # the paper tunes merges; the best raw checkpoint stands for the raw ones
 
 
@@ -72,7 +70,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
     )
     scores, choosing = _scores(bench, wanted, course, singles=singles)
     resamples = bench.setup.evaluation.resamples
-    together = {row.name: _mean(TestScores, [scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
+    together = {row.name: mean_scores([scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
     strongest = _strongest(bench, plan, choosing, singles)
     test = course.exams[Split.TEST]
     settings = {
@@ -125,7 +123,7 @@ def _strongest(
     """The single merge that is best after fine-tuning, on validation items, by what the study ranks by."""
     if not singles:
         return None
-    means = {name: _mean(ValidationScores, [scores[name, seed] for seed in range(plan.seeds)]) for name in singles}
+    means = {name: mean_scores([scores[name, seed] for seed in range(plan.seeds)]) for name in singles}
     return choose(means, rank_by=bench.setup.evaluation.rank_by).name
 
 
@@ -137,7 +135,7 @@ def _scores(
     On test for the report; single merges on validation too, after it, to choose.
     """
     plan = course.plan
-    folder = bench.setup.output / SCORES / "sft"
+    folder = bench.setup.output / TUNED_SCORES
     tests, validations = test_store(folder), validation_store(folder)
     identities = bench.identities
     ingredients = {key: identities.checkpoint(bench.checkpoints[key]) for row in wanted for key in row.weights}
@@ -260,19 +258,3 @@ def _compared(
                 resamples=resamples,
             )
     return tuple(found)
-
-
-def _mean(kind: type[Kind], runs: Sequence[Kind]) -> Kind:
-    """Items and answers averaged over the seeds of the fine-tuning."""
-    tasks = [
-        TaskResult(
-            name=same[0].name,
-            category=same[0].category,
-            chance=same[0].chance,
-            correct=np.mean([task.correct for task in same], axis=0),
-        )
-        for same in zip(*(run.tasks for run in runs), strict=True)
-    ]
-    losses = [run.losses for run in runs if run.losses is not None]
-    nll = np.mean([one.nll for one in losses], axis=0)
-    return kind(losses=dataclasses.replace(losses[0], nll=nll), tasks=tuple(tasks))

@@ -1,6 +1,6 @@
 """The frontier stage: raw training against merges over compute, with what each point costs in full (app:scaling-fit).
 
-    sweeps/frontier -> costs, two laws with bootstrap intervals, annotations -> frontier.json
+    sweeps/frontier -> costs, two laws with intervals, annotations -> frontier.json
 
 Arithmetic on a sweep: no model is run. Points were chosen on validation, laws are fitted to their test scores.
 """
@@ -14,10 +14,9 @@ import numpy as np
 
 from trajsoup.core.frontier import Annotation, SoupPoint, cost, frontier, quality_superiority, scaling_robustness
 from trajsoup.core.pool import Pool
-from trajsoup.core.scaling import Band, ScalingFit, bootstrap_band, fit_power_law
+from trajsoup.core.scaling import Band, ScalingFit, fit_power_law, law_band
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
-from trajsoup.errors import ScalingError
 from trajsoup.study.file.study import Setup
 from trajsoup.study.records.files import name_of
 from trajsoup.study.records.results import BandPoint, Estimate, PlanRecord, SweepPoint, SweepRecord
@@ -28,7 +27,7 @@ from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
 SOUP_SERIES = SOUP.label
-LEVEL, RESAMPLES = 0.95, 1000
+LEVEL = 0.95
 DRAWN, BEYOND = 60, 1.6  # points of a curve, and how far past the largest compute it goes
 OF: dict[Signal, Callable[[SweepPoint], Estimate | None]] = {
     Signal.LOSS: lambda p: p.test_loss,
@@ -202,13 +201,8 @@ def _known(points: Sequence[tuple[float, Estimate | None]]) -> tuple[tuple[float
 
 def fitted_law(fit: ScalingFit, series: str, signal: Signal, *, until: float) -> FittedLaw:
     """The law with its intervals, and as a curve from the first point to the compute `until`."""
-    band = None
     drawn: list[float] = np.geomspace(min(fit.computes), max(until, fit.fitted_until), DRAWN).tolist()
-    if fit.law is not None:
-        try:
-            band = bootstrap_band(fit, computes=drawn, resamples=RESAMPLES, level=LEVEL)
-        except ScalingError:
-            band = None  # too noisy: the law stands without intervals, and `refits` says 0
+    band = None if fit.law is None else law_band(fit, computes=drawn, level=LEVEL)
     return FittedLaw(
         series=series,
         signal=signal,
@@ -222,7 +216,8 @@ def fitted_law(fit: ScalingFit, series: str, signal: Signal, *, until: float) ->
         asymptote_interval=None if band is None else band.asymptote,
         exponent_interval=None if band is None else band.exponent,
         level=LEVEL,
-        refits=0 if band is None else band.refits,
+        residual_correlation=None if band is None else band.correlation,
+        aicc_gain=fit.aicc_gain,
         missing=fit.missing,
         warning=fit.warning,
         curve=_curve(fit, drawn, band),

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from trajsoup.core.completion import GeometryFields
-from trajsoup.core.geometry import alignment, directions_of, displacements, project
+from trajsoup.core.geometry import alignment, directions_of, displacements, project, random_walk_share
 from trajsoup.core.gram import Gram
 from trajsoup.core.pool import Pool
 from trajsoup.core.soup import Row
@@ -71,7 +71,11 @@ def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
         interval=interval,
         directions=tuple(
             BranchDirection(
-                branch=d.branch, variance_share=d.variance_share, net_displacement=d.net_displacement, points=d.points
+                branch=d.branch,
+                variance_share=d.variance_share,
+                random_walk_share=random_walk_share(d.points, window=window),
+                net_displacement=d.net_displacement,
+                points=d.points,
             )
             for d in directions
         ),

@@ -143,7 +143,8 @@ def _comparisons(
 ) -> list[ComparisonRecord]:
     found: list[ComparisonRecord] = []
     for model, reference in kind.pairs(chosen):
-        name = f"{model.entry.name} against {reference.entry.name}"
+        of = _prescribed(model, reference)
+        name = f"{model.entry.name} against {reference.entry.name}{of}"
         found += compared(
             name,
             model.entry.name,
@@ -152,7 +153,14 @@ def _comparisons(
             tested[reference.row.name],
             name,
             kind.matched,
-            label=f"{model.entry.key} against {reference.entry.key}",
+            label=f"{model.entry.key} against {reference.entry.key}{of}",
             resamples=resamples,
         )
     return found
+
+
+def _prescribed(*sides: Chosen) -> str:
+    """Branches that nothing chose, for the name: over seeds it must stand for the same branches in each of them."""
+    fixed = [side for side in sides if not {"branch", "branches"} & set(side.decision.free)]
+    names = dict.fromkeys(branch for side in fixed for branch in side.option.branches)
+    return f" of {'+'.join(names)}" if names else ""

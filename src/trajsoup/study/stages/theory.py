@@ -12,14 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, effective_counts, fit_branches
+from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, fit_branches
 from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
 from trajsoup.core.pool import ranked
 from trajsoup.core.prediction import BestCount, HorizonLaw, agreement, best_count_falls, best_counts
-from trajsoup.core.resampling import Draws, LossTable, branch_jackknife, document_bootstrap, draw_documents
-from trajsoup.core.scores import DocumentLosses
+from trajsoup.core.resampling import branch_jackknife
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
@@ -29,7 +26,6 @@ from trajsoup.study.records.scaling import CountEstimate, HeldOutRecord, Predict
 from trajsoup.study.stages.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
 from trajsoup.study.workbench import Workbench
 
-RESAMPLES = 200
 BEYOND = 2  # branches more than there are, for which a best K is predicted
 SEEN = 2  # branches of the soups from which the cells of larger ones are predicted
 
@@ -43,7 +39,7 @@ def theory_stage(bench: Workbench) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Soups:
-    """Soups at one horizon: their names in a table of losses by document."""
+    """Soups at one horizon, by the names under which they were scored."""
 
     names: Mapping[tuple[frozenset[str], int], str]
     ranks: Mapping[str, tuple[str, ...]]  # branch -> names of its checkpoints, best first
@@ -61,10 +57,10 @@ def _predict(bench: Workbench, inputs: Mapping[str, str]) -> TheoryRecord:
     by_horizon = {horizon: soups_at(field, horizon) for horizon in field.horizons}
     rows = {row.name: row for _, found in by_horizon.values() for row in found}
     scores = bench.scorer.validate(list(rows.values()), what="theory", tasks=False)
-    table = _table({name: score.losses for name, score in scores.items() if score.losses is not None})
-    means = table.mean()
+    losses = {name: score.losses.loss() for name, score in scores.items() if score.losses is not None}
+    means = {name: loss for name, loss in losses.items() if math.isfinite(loss)}  # what diverged is left out
     soups = {horizon: _finite(found, means) for horizon, (found, _) in by_horizon.items()}
-    return predict(soups[max(soups)], horizon=max(soups), earlier=soups, table=table, field=field, inputs=inputs)
+    return predict(soups[max(soups)], horizon=max(soups), earlier=soups, means=means, field=field, inputs=inputs)
 
 
 def predict(
@@ -72,14 +68,12 @@ def predict(
     *,
     horizon: int,
     earlier: Mapping[int, Soups],
-    table: LossTable,
+    means: Mapping[str, float],
     field: Field,
     inputs: Mapping[str, str],
 ) -> TheoryRecord:
     """Everything that follows from the losses of the soups at the full horizon, and of those at earlier ones."""
-    means = table.mean()
     losses = soups.losses(means)
-    draws = draw_documents(table, resamples=RESAMPLES)
     missing: list[str] = []
     fits = _fits(losses, missing)
     n = len(field.admitted)
@@ -87,14 +81,14 @@ def predict(
     k = next((b.k for b in best if b.n_branches == n), None)
     law = HorizonLaw(fits={h: f[k] for h, s in earlier.items() if k is not None and k in (f := _fits(s.losses(means)))})
     known = sorted(law.fits)
-    counts = _counts(soups, fits, table=table, draws=draws, missing=missing)
+    counts = counts_of(losses, fits)
     cells = _cells(losses)
     unseen = [cell for cell in cells if not cell.fitted]
     larger = larger_soups(losses, ks=losses.counts())
     held_out = {LARGER_SOUPS: larger, NEW_BRANCHES: new_branches(losses, ks=losses.counts())}
     worth = None
     if k is not None:
-        worth = _interval(table, draws, lambda m: fit_branches(soups.losses(m), k=k).worth_of_branch(n))
+        worth = statistic_over_branches(losses, fits[k], lambda found: fit_branches(found, k=k).worth_of_branch(n))
     return theory_words(
         TheoryRecord(
             inputs=inputs,
@@ -138,20 +132,6 @@ def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
     return Soups(names=names, ranks=ranks), rows
 
 
-def _table(losses: Mapping[str, DocumentLosses]) -> LossTable:
-    """Documents by models. A model that diverged is left out: its loss is no number."""
-    kept = {name: found for name, found in losses.items() if np.isfinite(found.nll).all()}
-    if not kept:
-        return LossTable(names=(), losses=np.zeros((0, 1)), tokens=np.ones(1))
-    tokens = next(iter(kept.values())).targets.astype(np.float64)
-    used = tokens > 0
-    return LossTable(
-        names=tuple(kept),
-        losses=np.array([found.nll[used] / tokens[used] for found in kept.values()]),
-        tokens=tokens[used],
-    )
-
-
 def _finite(soups: Soups, means: Mapping[str, float]) -> Soups:
     return Soups(
         names={soup: name for soup, name in soups.names.items() if name in means},
@@ -170,35 +150,18 @@ def _fits(losses: SoupLosses, missing: list[str] | None = None) -> dict[int, Bra
     return found
 
 
-def _counts(
-    soups: Soups, fits: Mapping[int, BranchFit], *, table: LossTable, draws: Draws, missing: list[str]
-) -> tuple[CountEstimate, ...]:
-    """Variances at every K; K_eff against the V_inter of the largest K."""
-
-    def interval(k: int, part: Callable[[SoupLosses, int], float]) -> Estimate | None:
-        return _interval(table, draws, lambda means: part(soups.losses(means), k))
-
-    losses = soups.losses(table.mean())
-    v_intra = {k: interval(k, lambda found, k: components(found, k=k).v_intra) for k in fits if k > 1}
-    v_inter = {k: interval(k, lambda found, k: components(found, k=k).v_inter) for k in fits if k > 1}
-    effective: Mapping[int, float] = {}
-    told = [found.value for _, found in sorted(v_inter.items()) if found is not None and found.value is not None]
-    if told:
-        try:
-            effective = effective_counts(fits, v_inter=told[-1])
-        except TheoryError as error:
-            missing.append(f"No K_eff: {error}.")
+def counts_of(losses: SoupLosses, fits: Mapping[int, BranchFit]) -> tuple[CountEstimate, ...]:
+    """Variances at every K."""
+    changes = bias_changes(fits) if fits else {}
     return tuple(
         CountEstimate(
             k=k,
             limit=fit.limit,
-            spread=interval(k, lambda found, k: fit_branches(found, k=k).spread)
-            or Estimate(value=fit.spread, count=len(table.tokens)),
-            spread_over_branches=_over_branches(losses, fit),
-            v_intra=v_intra.get(k),
-            v_inter=v_inter.get(k),
-            k_eff=effective[k] if k in effective and math.isfinite(effective[k]) else None,
-            bias_change=bias_changes(fits)[k],
+            spread=statistic_over_branches(losses, fit, lambda found, k=k: fit_branches(found, k=k).spread)
+            or Estimate(value=fit.spread, count=len(fit.branches)),
+            v_intra=statistic_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_intra),
+            v_inter=statistic_over_branches(losses, fit, lambda found, k=k: components(found, k=k).v_inter),
+            bias_change=changes[k],
         )
         for k, fit in sorted(fits.items())
     )
@@ -235,28 +198,23 @@ def _best(found: BestCount, cells: Sequence[PredictedCell]) -> PredictedBest:
     )
 
 
-def _interval(table: LossTable, draws: Draws, statistic: Callable[[Mapping[str, float]], float]) -> Estimate | None:
-    """The statistic with its interval over documents, or alone where documents are too few; None: undefined."""
-    documents = len(table.tokens)
+def statistic_over_branches(
+    losses: SoupLosses, fit: BranchFit, statistic: Callable[[SoupLosses], float]
+) -> Estimate | None:
+    """The statistic with its jackknife interval over branches, or alone where those are two; None: undefined.
+
+    An interval over documents would say how well these branches were measured, and is far too short for what the
+    numbers are for: what other branches of the same kind would give.
+    """
     try:
-        found = document_bootstrap(table, statistic, draws=draws)
+        value = statistic(losses)
     except TheoryError:
-        try:
-            return Estimate(value=statistic(table.mean()), count=documents)
-        except TheoryError:
-            return None
-    return Estimate(value=found.estimate, low=found.low, high=found.high, count=documents)
-
-
-def _over_branches(losses: SoupLosses, fit: BranchFit) -> tuple[float, float] | None:
-    def spread(branches: Sequence[str]) -> float:
-        return fit_branches(losses.only(branches), k=fit.k).spread
-
+        return None
     try:
-        found = branch_jackknife(fit.branches, spread)
+        found = branch_jackknife(fit.branches, lambda branches: statistic(losses.only(branches)))
     except TheoryError:
-        return None  # fewer than three branches
-    return found.low, found.high
+        return Estimate(value=value, count=len(fit.branches))
+    return Estimate(value=value, low=found.low, high=found.high, count=len(fit.branches))
 
 
 def _held_out(name: str, found: HeldOut) -> HeldOutRecord:

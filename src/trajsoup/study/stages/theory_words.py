@@ -80,4 +80,4 @@ def _between(estimate: Estimate) -> str:
         return "an unknown number of"
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.2g}"
-    return f"{estimate.value:.2g} ({estimate.low:.2g} to {estimate.high:.2g} over documents)"
+    return f"{estimate.value:.2g} ({estimate.low:.2g} to {estimate.high:.2g} over branches)"

@@ -9,7 +9,9 @@ from trajsoup.core.statistics import Optimism, ranking_agreement
 from trajsoup.study.records.results import (
     ComparisonRecord,
     EvaluationsRecord,
+    Evidence,
     RowRecord,
+    RowsRecord,
     ScreenRecord,
     SeedSpread,
     ValidationRecord,
@@ -23,13 +25,15 @@ def sentences(
     evaluations: EvaluationsRecord,
     screen: ScreenRecord,
     validation: ValidationRecord,
+    optimism: Optimism | None,
 ) -> tuple[str, ...]:
     """The paragraph under the main table."""
     losses = {e.row: e.loss.value for e in evaluations.evaluations if e.loss.value is not None}
     said = [_screened(screen)]
-    if losses:
-        best = min(losses, key=lambda name: losses[name])
-        said.append(f"The lowest test loss is that of {rows[best].label}, {losses[best]:.4f} nats per token.")
+    listed = RowsRecord(inputs={}, rows=tuple(rows.values()))
+    best = listed.best()
+    if best is not None and best.name in losses:
+        said.append(f"{best.label} is best on validation; on test it has {losses[best.name]:.4f} nats per token.")
     by_name = {(c.name, c.signal): c for c in comparisons}
     for name, subject in (
         ("soup-limited", "At the same token budget, the Trajectory Soup"),
@@ -49,13 +53,15 @@ def sentences(
     accuracy = by_name.get(("soup-limited", Signal.ACCURACY))
     if accuracy is not None:
         said.append(f"On the tasks, the soup of the same budget {against(accuracy)}.")
-    said += _flattery(rows, losses)
+    sides = listed.winner_and_fixed()
+    if optimism is not None and sides is not None:
+        said.append(_flattery(optimism, winner=sides[0].label, fixed=sides[1].label))
     said += _rankings(validation)
     return tuple(said)
 
 
 def against(found: ComparisonRecord, reference: str = "the best single-trajectory merge") -> str:
-    """Beats, ties with, or loses to, with the interval."""
+    """Beats, ties with, or loses to, with the interval; no such word for what was not registered."""
     if found.difference is None or found.low is None or found.high is None:
         return f"cannot be compared with {reference}: one of the two diverged"
     lower = found.signal is Signal.LOSS
@@ -63,52 +69,48 @@ def against(found: ComparisonRecord, reference: str = "the best single-trajector
     scale = 1.0 if lower else 100.0
     interval = (
         f"{scale * found.difference:+.4f} {unit}, 95 % interval {scale * found.low:+.4f} to {scale * found.high:+.4f}"
-        + (f", better with probability {p:.3f}" if (p := found.probability_of_improvement) is not None else "")
+        f" over the {found.count:,} {'documents' if lower else 'items'} of one seed"
     )
-    if found.within_noise:
-        return f"cannot be told from {reference} ({interval}: within noise)"
-    better = (found.difference < 0) == lower
-    return f"{'beats' if better else 'loses to'} {reference} ({interval})"
+    if not found.primary:
+        return f"against {reference}: {interval}; exploratory, no verdict"
+    interval += "" if found.p_holm is None else f"; p = {found.p_holm:.2g} after Holm"
+    match found.evidence:
+        case Evidence.WITHIN_NOISE:
+            return f"cannot be told from {reference} ({interval}: within noise)"
+        case evidence:
+            return f"{'beats' if evidence is Evidence.STRONG else 'loses to'} {reference} ({interval})"
 
 
 def over_seeds(comparisons: Sequence[SeedSpread]) -> tuple[str, ...]:
-    """One sentence per comparison: in how many seeds, by how much."""
+    """One sentence per registered comparison: in how many seeds, by how much, and what it comes to."""
+    primary = [c for c in comparisons if c.primary]
     said: list[str] = []
-    for c in comparisons:
+    for c in primary:
         unit, scale, digits = ("nats", 1.0, 4) if c.signal is Signal.LOSS else ("points", 100.0, 2)
         low, high = (None if v is None else f"{scale * v:+.{digits}f}" for v in (c.low, c.high))
-        interval = "" if low is None or high is None else f", 95 % {low} to {high}"
+        interval = "" if low is None or high is None else f", 95 % {low} to {high} over seeds and documents"
+        sure = "" if c.p_holm is None else f", p = {c.p_holm:.2g} after Holm"
+        lacking = f"; {len(c.without)} seeds do not have it" if c.without else ""
         said.append(
-            f"{c.label}: better in {c.better} of {len(c.values)} seeds, mean {scale * c.mean:+.{digits}f} {unit}{interval} "
-            f"({c.evidence.holds})."
+            f"{c.label}: better in {c.better} of {len(c.values)} seeds, mean {scale * c.mean:+.{digits}f} {unit}{interval}"
+            f"{sure} ({c.evidence.holds}{lacking})."
         )
+    others = len(comparisons) - len(primary)
+    if others:
+        said.append(f"{others} further comparisons of the main table are exploratory: intervals without verdicts.")
     return tuple(said)
 
 
-def _flattery(rows: Mapping[str, RowRecord], losses: Mapping[str, float]) -> list[str]:
-    """The optimism of selection: validation minus test of the winner, beside that of a model fixed in advance."""
-    both = {
-        name: (row.validation_loss, losses[name])
-        for name, row in rows.items()
-        if row.validation_loss is not None and name in losses
-    }
-    chosen = {name: pair[0] for name, pair in both.items() if rows[name].chosen_on.free}
-    if not chosen:
-        return []
-    winner = min(chosen, key=lambda name: chosen[name])
-    fixed = next((name for name in both if not rows[name].chosen_on.free), None)
-    reference_gap = None if fixed is None else both[fixed][0] - both[fixed][1]
-    found = Optimism(validation=both[winner][0], test=both[winner][1], reference_gap=reference_gap)
-    text = (
-        f"Optimism of selection: {rows[winner].label}, the winner on validation, has {found.validation:.4f} there and "
-        f"{found.test:.4f} on test, {found.gap:+.4f}"
+def _flattery(found: Optimism, *, winner: str, fixed: str) -> str:
+    """The optimism of selection: what the winner loses of its lead over a model fixed in advance."""
+    interval = (
+        "" if found.low is None or found.high is None else f" (95 % interval {found.low:+.4f} to {found.high:+.4f})"
     )
-    if fixed is not None and found.beyond_reference is not None:
-        text += (
-            f", against {reference_gap:+.4f} of {rows[fixed].label}, which nothing chose: choosing flatters by "
-            f"{max(-found.beyond_reference, 0.0):.4f} nats"
-        )
-    return [f"{text}."]
+    return (
+        f"Optimism of selection: {winner}, the winner on validation, has {found.validation:.4f} there and {found.test:.4f} "
+        f"on test, {found.validation - found.test:+.4f}, against {found.reference_gap:+.4f} of {fixed}, which nothing chose: "
+        f"choosing flatters by {found.flattery:+.4f} nats{interval}."
+    )
 
 
 def _rankings(validation: ValidationRecord) -> list[str]:
