@@ -84,6 +84,7 @@ def test_the_heading_follows_the_evidence(study, tmp_path):
 
     soup, single = "Trajectory Soup (Limited)", "Single-Trajectory Merge"
     assert heading().startswith(f"{soup} beats {single} by 0.0")
+    assert heading(primary=False, p_holm=None).endswith("not registered")
     assert heading(p_holm=0.2) == f"{soup} and {single} cannot be told apart"
     assert heading(difference=0.02, low=0.01, high=0.03).startswith(f"{single} beats {soup} by 0.0200 nats")
 
