@@ -24,7 +24,7 @@ TEXT = f"""
       EXP1: {{}}
       EXP2: {{seed: 1001}}
       EXP3: {{peak_lr: 2e-3, global_batch: 4}}
-    evaluate: {{validation_tokens: 2k, test_tokens: 2k, probe_tokens: 2k, ks: [1, 2, 3], horizons: 2, resamples: 200,
+    evaluate: {{validation_tokens: 4k, test_tokens: 4k, probe_tokens: 2k, ks: [1, 2, 3], horizons: 2, resamples: 200,
                tolerance: 0.5}}
 """
 

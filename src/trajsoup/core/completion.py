@@ -42,6 +42,8 @@ class ProtocolFields:
     held_out: str  # which split chooses and which is reported
     scored_tokens: Mapping[str, int]  # split -> tokens whose loss counts
     scored_documents: Mapping[str, int]
+    effective_documents: Mapping[str, float]  # Kish: so many of one size would say as much
+    largest_share: Mapping[str, float]  # of a split's tokens, in one document
     masking: str
     normalisation: str
     overall_average: str | None  # None: no items were scored

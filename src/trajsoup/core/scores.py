@@ -37,6 +37,16 @@ class DocumentLosses:
     source: NDArray[np.uint8] | None = None  # by document: position in source_names
     source_names: tuple[str, ...] = ()
 
+    @property
+    def effective_documents(self) -> float:
+        """How many documents of one size would say as much: Kish's number, by tokens."""
+        return float(self.targets.sum() ** 2 / (self.targets.astype(np.float64) ** 2).sum())
+
+    @property
+    def largest_share(self) -> float:
+        """Of all tokens, in one document."""
+        return float(self.targets.max() / self.targets.sum())
+
     def measure(
         self, *, per: Per = Per.TOKEN, source_weights: Mapping[str, float] | None = None
     ) -> NDArray[np.float64]:
@@ -97,6 +107,14 @@ class TaskResult:
     def accuracy(self) -> float:
         """The mean over items."""
         return float(self.correct.mean())
+
+    def by_unit(self, values: NDArray[np.float64] | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Sum and number of the items of each independent unit: a document that they were made of, or the item itself."""
+        values = self.correct if values is None else values
+        if self.document is None:
+            return values, np.ones(len(values))
+        units, place = np.unique(self.document, return_inverse=True)
+        return np.bincount(place, values, len(units)), np.bincount(place, minlength=len(units)).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,12 +91,16 @@ def compare_tasks(
     seed: int = 0,
 ) -> Comparison:
     """Compare two Overall Averages over the same items."""
-    strata = paired_tasks(model, reference)
-    return paired_bootstrap(strata, signal=Signal.ACCURACY, resamples=resamples, level=level, seed=seed)
+    strata, weights = paired_tasks(model, reference)
+    return paired_bootstrap(
+        strata, weights=weights, signal=Signal.ACCURACY, resamples=resamples, level=level, seed=seed
+    )
 
 
-def paired_tasks(model: Sequence[TaskResult], reference: Sequence[TaskResult]) -> list[NDArray[np.float64]]:
-    """By configuration and item: the difference of the two."""
+def paired_tasks(
+    model: Sequence[TaskResult], reference: Sequence[TaskResult]
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    """By configuration and unit (an item, or the document that several were made of): the difference, and its items."""
     names = [task.name for task in model]
     if names != [task.name for task in reference]:
         raise ScoreError("the two models were scored on different configurations: score both with one suite")
@@ -104,7 +108,8 @@ def paired_tasks(model: Sequence[TaskResult], reference: Sequence[TaskResult]) -
         if len(mine.correct) != len(theirs.correct):
             counts = f"{len(mine.correct):,} and {len(theirs.correct):,}"
             raise ScoreError(f"configuration {mine.name!r} has {counts} items: score both models with one suite")
-    return [mine.correct - theirs.correct for mine, theirs in zip(model, reference, strict=True)]
+    units = [mine.by_unit(mine.correct - theirs.correct) for mine, theirs in zip(model, reference, strict=True)]
+    return [difference for difference, _ in units], [count for _, count in units]
 
 
 def paired_bootstrap(

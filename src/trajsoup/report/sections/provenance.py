@@ -39,7 +39,8 @@ def protocol_table(records: Records) -> tuple[Table, ...]:
     if found is None or (fields := found.protocol) is None:
         return ()
     scored = [
-        f"{split}: {count:,} tokens of {fields.scored_documents[split]:,} documents"
+        f"{split}: {count:,} tokens of {fields.scored_documents[split]:,} documents, as good as "
+        f"{fields.effective_documents[split]:.0f} of one size, the longest {fields.largest_share[split]:.1%}"
         for split, count in fields.scored_tokens.items()
     ]
     lines = [

@@ -73,7 +73,10 @@ def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
     if sides is None:
         return None
     both = [row_of(row) for row in sides]
-    validation, test = bench.scorer.validate(both), bench.scorer.test(both)  # known already: read from their records
+    validation, test = (
+        bench.scoring("choosing")(both),
+        bench.scorer.test(both),
+    )  # known already: read from their records
     winner, fixed = ((validation[row.name], test[row.name]) for row in both)
     return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from trajsoup.core.scores import Scores, TestScores
 from trajsoup.core.signal import Signal
@@ -11,22 +12,24 @@ from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks, 
 from trajsoup.study.records.results import ComparisonRecord, Estimate, RowRecord, Split
 
 
+FEWEST = 30  # effective documents: an interval over fewer covers too seldom to be printed
+
+
 def loss_estimate(scores: Scores, *, resamples: int) -> Estimate:
     """The loss with its bootstrap interval over documents."""
     assert scores.losses is not None
     found = paired_bootstrap(
         [scores.losses.nll], weights=[scores.losses.measure()], signal=Signal.LOSS, resamples=resamples
     )
-    return _estimate(found)
+    return _estimate(found if scores.losses.effective_documents >= FEWEST else without_interval(found))
 
 
 def accuracy_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
     """The Overall Average with its bootstrap interval over items."""
     if not scores.tasks:
         return None
-    return _estimate(
-        paired_bootstrap([task.correct for task in scores.tasks], signal=Signal.ACCURACY, resamples=resamples)
-    )
+    sums, counts = zip(*(task.by_unit() for task in scores.tasks), strict=True)
+    return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.ACCURACY, resamples=resamples))
 
 
 def compared(
@@ -46,11 +49,19 @@ def compared(
     kept = (mine.kept, theirs.kept)
     if mine.losses is not None and theirs.losses is not None:
         result = compare_losses(mine.losses, theirs.losses, resamples=resamples)
+        if mine.losses.effective_documents < FEWEST:
+            result = without_interval(result)
         found.append(_comparison(name, model, reference, result, kept, question, matched, label))
     if mine.tasks and theirs.tasks:
         result = compare_tasks(mine.tasks, theirs.tasks, resamples=resamples)
         found.append(_comparison(name, model, reference, result, kept, question, matched, label))
     return found
+
+
+def without_interval(found: Comparison) -> Comparison:
+    """The difference alone."""
+    nothing = float("nan")
+    return replace(found, low=nothing, high=nothing, p=nothing, resamples_better=nothing)
 
 
 def row_of(record: RowRecord) -> Row:

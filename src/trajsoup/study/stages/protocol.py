@@ -27,6 +27,8 @@ def protocol_fields(bench: Workbench, scores: Mapping[Split, Scores]) -> Protoco
         held_out=f"{Split.VALIDATION.value} ranks and chooses, {Split.TEST.value} is reported and chooses nothing",
         scored_tokens={split: int(found.targets.sum()) for split, found in losses.items()},
         scored_documents={split: len(found.nll) for split, found in losses.items()},
+        effective_documents={split: found.effective_documents for split, found in losses.items()},
+        largest_share={split: found.largest_share for split, found in losses.items()},
         masking=MASKING,
         normalisation=NORMALISATION,
         overall_average="; ".join(

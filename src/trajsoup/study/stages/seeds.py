@@ -149,8 +149,7 @@ def _parts(
         assert theirs.losses is not None
         difference, weights = paired_losses(mine.losses, theirs.losses)
         return [difference], [weights]
-    strata = paired_tasks(mine.tasks, theirs.tasks)
-    return strata, [np.ones(len(part)) for part in strata]
+    return paired_tasks(mine.tasks, theirs.tasks)
 
 
 def _nothing(scores: TestScores) -> TestScores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
 from trajsoup.core.statistics import Optimism, ranking_agreement
 from trajsoup.study.records.results import (
     ComparisonRecord,
@@ -16,6 +17,7 @@ from trajsoup.study.records.results import (
     SeedSpread,
     ValidationRecord,
 )
+from trajsoup.study.stages.estimates import FEWEST
 
 
 def sentences(
@@ -29,7 +31,7 @@ def sentences(
 ) -> tuple[str, ...]:
     """The paragraph under the main table."""
     losses = {e.row: e.loss.value for e in evaluations.evaluations if e.loss.value is not None}
-    said = [_screened(screen)]
+    said = [*_too_few(evaluations), _screened(screen)]
     listed = RowsRecord(inputs={}, rows=tuple(rows.values()))
     best = listed.best()
     if best is not None and best.name in losses:
@@ -60,10 +62,24 @@ def sentences(
     return tuple(said)
 
 
+def _too_few(evaluations: EvaluationsRecord) -> list[str]:
+    """A warning where the documents are too few to choose by, or to report on."""
+    found = {} if evaluations.protocol is None else evaluations.protocol.effective_documents
+    few = {split: count for split, count in found.items() if count < FEWEST}
+    does = {Split.VALIDATION.value: "cannot choose", Split.TEST.value: "carry no interval"}
+    return [
+        f"The {split} documents {does[split]}: {count:.0f} of one size would say as much, and {FEWEST} are the least. "
+        "Add documents, or lower corpus.document_tokens where one outweighs the others."
+        for split, count in few.items()
+    ]
+
+
 def against(found: ComparisonRecord, reference: str = "the best single-trajectory merge") -> str:
     """Beats, ties with, or loses to, with the interval; no such word for what was not registered."""
-    if found.difference is None or found.low is None or found.high is None:
+    if found.difference is None:
         return f"cannot be compared with {reference}: one of the two diverged"
+    if found.low is None or found.high is None:
+        return f"is {found.difference:+.4f} from {reference}, of too few documents for an interval"
     lower = found.signal is Signal.LOSS
     unit = "nats" if lower else "points"
     scale = 1.0 if lower else 100.0
