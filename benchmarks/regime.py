@@ -16,14 +16,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-STEP = 32 * 128
-EVERY, COUNT = 16 * STEP, 24  # a checkpoint every 65,536 tokens, horizon 1,572,864
-HORIZONS = (4, 6, 8, 12, 18, 24)  # checkpoints of the serial run
+EVERY, COUNT = 12 * 32 * 128, 24  # a checkpoint every 49,152 tokens, horizon 1,179,648
+HORIZONS = (4, 6, 8, 12, 16, 18, 24)  # checkpoints of the serial run
 KS = (1, 2, 4, 8, 12, 16, 24)
 FLAT = 0.002  # nats: what the merged serial run may still gain from the second half of its tokens
 
 CELLS = [
-    {"train_bytes": size, "lr": lr, "batch": 32} for size in (250_000, 500_000, 1_000_000) for lr in (2e-3, 4e-3, 6e-3)
+    {"train_bytes": size, "lr": lr, "batch": batch}
+    for size in (125_000, 250_000)
+    for batch in (16, 8)
+    for lr in (4e-3, 2.8e-3)
 ]
 
 
@@ -61,7 +63,7 @@ def study(cell: dict[str, Any]) -> dict[str, Any]:
         "max_epochs": 100,
         "baseline": {"peak_lr": cell["lr"], "global_batch": cell["batch"]},
         "branches": {"EXP1": {}},
-        "evaluate": {"items": 60, "validation_tokens": 42_000},
+        "evaluate": {"items": 100, "validation_tokens": 42_000},
     }
 
 

@@ -114,7 +114,8 @@ class TaskResult:
         if self.document is None:
             return values, np.ones(len(values))
         units, place = np.unique(self.document, return_inverse=True)
-        return np.bincount(place, values, len(units)), np.bincount(place, minlength=len(units)).astype(np.float64)
+        ones = np.ones(len(values))
+        return np.bincount(place, values, len(units)), np.bincount(place, ones, len(units))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

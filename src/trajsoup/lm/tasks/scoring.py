@@ -45,7 +45,7 @@ def prepare_suite(
     if not suite:
         raise ScoreError("the suite has no task: name at least one")
     drawn = [(task, items(task, split=split, count=items_each, seed=seed)) for task in suite]
-    made = () if documents is None else document_tasks(documents, tokenizer=tokenizer, most=items_each, seed=seed)
+    made = () if documents is None else document_tasks(documents, tokenizer=tokenizer, items_each=items_each, seed=seed)
     return prepare_items(drawn, tokenizer=tokenizer, split=split, more=made)
 
 

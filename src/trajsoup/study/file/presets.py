@@ -13,11 +13,11 @@ from typing import Any
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
 
-LENGTH, BATCH = 128, 32
-STEP = LENGTH * BATCH
-EVERY = 16 * STEP  # tokens between checkpoints, as in the map
+LENGTH, BATCH = 128, 16
+EVERY = 24 * LENGTH * BATCH  # tokens between checkpoints, as in the map
+HORIZON = 24 * EVERY  # T of the rule: its halves and thirds are saved too
 LEARNING_RATE = 4e-3  # of mid-training
-TRAIN_BYTES = 500_000  # of prose: about 0.2M tokens, which a run soon has nothing more to learn from
+TRAIN_BYTES = 125_000  # of prose: about 0.05M tokens, which a run soon has nothing more to learn from
 MODEL = {
     "family": "deepseek_v3",
     "hidden_size": 64,
@@ -48,7 +48,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         "fork_point": "builtin",
         "corpus": {"train_bytes": TRAIN_BYTES, "document_tokens": 128},
         "sequence_length": LENGTH,
-        "horizon": 18 * EVERY,
+        "horizon": HORIZON,
         "checkpoint_every": EVERY,
         "max_epochs": 100,
         "baseline": {"peak_lr": lr, "global_batch": BATCH},
@@ -56,10 +56,10 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         "evaluate": {
             "validation_tokens": 28_000,
             "test_tokens": 56_000,
-            "probe_tokens": 20_000,
-            "items": 40,
+            "probe_tokens": 8_000,
+            "items": 20,
             "ks": [1, 2, 4, 8, 12],
-            "horizons": 6,
+            "horizons": 4,
             "resamples": 4000,
         },
         "seeds": seeds or 1,
@@ -76,11 +76,11 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
             return {
                 **own_fork_point(quick),
                 "branches": all_five,
-                "horizon": 24 * EVERY,
                 "evaluate": {
                     **quick["evaluate"],
                     "ks": [1, 2, 4, 8, 12, 16],
                     "items": 400,
+                    "probe_tokens": 20_000,
                     "validation_tokens": 84_000,
                     "test_tokens": 206_000,
                     "resamples": 10_000,

@@ -152,7 +152,7 @@ def make_scorer(
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
     from trajsoup.lm.probe import probe_of
-    from trajsoup.lm.tasks.mid_training import SUITE
+    from trajsoup.lm.tasks.mid_training import SCORED
     from trajsoup.lm.validate import ValidationSettings
     from trajsoup.study.score.rows import ScoreSettings
 
@@ -161,7 +161,7 @@ def make_scorer(
         validation=probe_of(corpus.validation, max_tokens=evaluation.validation_tokens),
         test=probe_of(corpus.test, max_tokens=evaluation.test_tokens),
     )
-    suite = tuple(SUITE) if evaluation.items else ()
+    suite = SCORED if evaluation.items else ()
     named = evaluation.lm_eval
     choose_with, report_with = (None, None) if named is None else harness_settings(named, base=base)
     settings = ScoreSettings(

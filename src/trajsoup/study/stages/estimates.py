@@ -11,7 +11,6 @@ from trajsoup.core.soup import Row
 from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks, paired_bootstrap
 from trajsoup.study.records.results import ComparisonRecord, Estimate, RowRecord, Split
 
-
 FEWEST = 30  # effective documents: an interval over fewer covers too seldom to be printed
 
 
