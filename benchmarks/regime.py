@@ -153,7 +153,7 @@ def table(path: Path) -> str:
     cells = [json.loads(text) for text in path.read_text().splitlines()]
     shown = [EVERY * count for count in HORIZONS]
     heads = [
-        *("prose, bytes", "tokens", "learning rate", "fork point"),
+        *("prose, bytes", "tokens", "learning rate", "batch", "fork point"),
         *(f"merged at {t / 1e6:.2f}M" for t in shown),
         *("best raw", "accuracy: fork point", "merged", "alignment", "T", "meets all"),
     ]
@@ -167,6 +167,7 @@ def table(path: Path) -> str:
             f"{cell['train_bytes']:,}",
             f"{cell['corpus_tokens']:,}",
             f"{cell['lr']:g}",
+            str(cell["batch"]),
             f"{cell['fork_point']['loss']:.4f}",
             *(f"{cell['merged'][str(t)]['loss']:.4f} (K={cell['merged'][str(t)]['k']})" for t in shown),
             f"{min(loss for _, loss, _ in cell['raw']):.4f}",

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.study.tiny_study import run_tiny
-from trajsoup.study.seeds_at_once import evenly
+from trajsoup.core.threads import evenly
 
 pytestmark = pytest.mark.timeout(600)
-SEEDS = "    seeds: 2\n"
+SEEDS = "    seeds: 2\n    sweeps: []\n"
 
 
 def records(folder):

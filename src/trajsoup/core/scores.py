@@ -114,8 +114,10 @@ class TaskResult:
         if self.document is None:
             return values, np.ones(len(values))
         units, place = np.unique(self.document, return_inverse=True)
-        ones = np.ones(len(values))
-        return np.bincount(place, values, len(units)), np.bincount(place, ones, len(units))
+        sums, counts = np.zeros(len(units)), np.zeros(len(units))
+        np.add.at(sums, place, values)
+        np.add.at(counts, place, 1.0)
+        return sums, counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

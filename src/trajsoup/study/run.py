@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajsoup.core.threads import evenly
 from trajsoup.engine.executor import Executor
 from trajsoup.study.cache import cache_folder
 from trajsoup.study.file.study import Setup, load_study, with_seed
@@ -20,7 +21,7 @@ from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
 from trajsoup.study.records.results import ScreenRecord, SeedsRecord
 from trajsoup.study.score.scorer import OnScore, silent
-from trajsoup.study.seeds_at_once import OnStage, evenly, run_seeds
+from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.stages import STAGES
 from trajsoup.study.stages.answer import SOUP
 from trajsoup.study.stages.frontier import make_frontier
@@ -87,7 +88,7 @@ def run_study(
                     corpus=corpus,
                     executor=executor,
                     records=Records(one.output, held=True),
-                    jobs=jobs,
+                    jobs=at_most,
                     on_train=on_train,
                 )
                 made += run_one(bench, on_stage=on_stage)

@@ -7,7 +7,6 @@ Seeds share nothing but the cache, so the records are those of one seed after th
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 import threading
@@ -88,11 +87,6 @@ def run_seeds(
             for seed in seeds
         ]
         return [name for made in executor.map(run_seed, tasks, attempts=1) for name in made]
-
-
-def evenly(count: int, *, cores: int) -> int:
-    """How many seeds at once: up to half as many again as cores, where else the last ones would leave cores idle."""
-    return min(math.ceil(count / (count // cores)), cores + max(cores // 2, 1)) if count > cores else count
 
 
 def run_seed(task: SeedTask) -> list[str]:

@@ -6,6 +6,7 @@ Setup -> corpus, fork point, checkpoints, pools (from the train and validation r
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,13 @@ from trajsoup.study.choosing.field import Field
 from trajsoup.study.file.lm_eval import require_tasks
 from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import RetentionRecord, ScreenRecord, TrainRecord, ValidationRecord
+from trajsoup.study.records.results import (
+    RetentionRecord,
+    ScoredCheckpoint,
+    ScreenRecord,
+    TrainRecord,
+    ValidationRecord,
+)
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
 
 SCORES = "scores"
+SMOOTHED = 4  # checkpoints that the screen's training loss is a mean over
 RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
@@ -187,6 +195,7 @@ class Workbench:
         record: ValidationRecord = self.records.require(ValidationRecord)
         known = {c.key: c for c in record.checkpoints}
         nan = float("nan")
+        smoothed = {key: loss for pool in self.bare_pools() for key, loss in _smoothed(pool, known).items()}
 
         def scored(candidate: Candidate) -> Candidate:
             c = known[candidate.key]
@@ -194,7 +203,7 @@ class Workbench:
                 candidate,
                 val_loss=nan if c.loss is None else c.loss,
                 accuracy=c.accuracy,
-                train_loss=c.probe_loss,
+                train_loss=smoothed[candidate.key],
             )
 
         return tuple(replace(pool, candidates=tuple(map(scored, pool.candidates))) for pool in self.bare_pools())
@@ -221,3 +230,14 @@ class Workbench:
         """
         tasks = self.setup.evaluation.rank_by is Signal.ACCURACY
         return lambda rows: self.scorer.validate(rows, what=what, tasks=tasks)
+
+
+def _smoothed(pool: Pool, known: Mapping[str, ScoredCheckpoint]) -> dict[str, float | None]:
+    """By checkpoint: the loss on the probe, a mean over it and the few before it, since one checkpoint alone jumps."""
+    found: dict[str, float | None] = {}
+    kept: list[float] = []
+    for candidate in pool.candidates:
+        loss = known[candidate.key].probe_loss
+        kept = [*kept, *([] if loss is None else [loss])][-SMOOTHED:]
+        found[candidate.key] = None if loss is None else math.fsum(kept) / len(kept)
+    return found

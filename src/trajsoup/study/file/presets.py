@@ -58,7 +58,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
             "test_tokens": 56_000,
             "probe_tokens": 8_000,
             "items": 20,
-            "ks": [1, 2, 4, 8, 12],
+            "ks": [1, 2, 4, 8],
             "horizons": 4,
             "resamples": 4000,
         },

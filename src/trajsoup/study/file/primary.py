@@ -1,7 +1,7 @@
 """The `primary` field of a study file: the comparisons that are registered before the study runs.
 
     primary:
-      - trajectory-soup/limited against single-merge
+      - trajectory-soup/limited against serial
       - trajectory-soup/extended against single-merge in accuracy
 
 They are one family: only they get a verdict, each by its p value adjusted for all of them (Holm). Whatever else a study
@@ -11,7 +11,8 @@ compares is exploratory and is shown with its interval alone.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trajsoup.core.signal import Signal
@@ -22,7 +23,7 @@ FORM = re.compile(r"(?P<model>\S+)\s+against\s+(?P<reference>\S+)(\s+in\s+(?P<si
 
 @dataclass(frozen=True, slots=True)
 class Primary:
-    """One registered comparison: names of rows, as records.md lists them."""
+    """One registered comparison: names of rows, as records.md lists them, or `serial`, the baseline's merge."""
 
     model: str
     reference: str
@@ -33,7 +34,9 @@ class Primary:
 
 
 SINGLE, LIMITED, EXTENDED = "single-merge", "trajectory-soup/limited", "trajectory-soup/extended"
-REGISTERED = (  # the questions of tab:tiny-mid-train-main
+SERIAL = "serial"  # the merge of the baseline's run: what its budget buys without branches
+REGISTERED = (  # the questions of tab:tiny-mid-train-main, and that of the same tokens in one run
+    Primary(LIMITED, SERIAL),
     Primary(LIMITED, SINGLE),
     Primary(EXTENDED, SINGLE),
     Primary(LIMITED, "model-soup/limited"),
@@ -43,6 +46,15 @@ REGISTERED = (  # the questions of tab:tiny-mid-train-main
     Primary(SINGLE, "raw-best"),
     Primary(LIMITED, SINGLE, Signal.ACCURACY),
 )
+
+
+def resolved(primary: Sequence[Primary], *, baseline: str) -> tuple[Primary, ...]:
+    """The comparisons with `serial` as the row that it is."""
+    row = {SERIAL: f"single/{baseline}"}
+    return tuple(
+        replace(one, model=row.get(one.model, one.model), reference=row.get(one.reference, one.reference))
+        for one in primary
+    )
 
 
 def parse_primary(value: Any, *, where: object) -> tuple[Primary, ...]:

@@ -64,7 +64,7 @@ class Setup:
         parse_primary,
         NO_RESULTS,
         "Comparisons registered in advance, the only ones with a verdict: `MODEL against REFERENCE [in accuracy]`, names "
-        "of rows (records.md). Default: the eight of the paper's main table.",
+        "of rows (records.md). Default: nine, those of the paper's main table and the same tokens in one run.",
     ] = REGISTERED
     sft: Annotated[
         FineTuningPlan | None, MAY_BE_EMPTY, NO_RESULTS, "Fine-tunes every model of the main table; see below."

@@ -573,7 +573,7 @@ class AnswerRecord:
     SEVERAL: ClassVar[bool] = False
     inputs: Mapping[str, str]
     soup: str  # row, chosen on validation
-    single: str  # row, chosen on validation with the same freedom and at most the same budget
+    single: str  # row: the baseline's run of the same tokens, merged, K chosen on validation
     loss: ComparisonRecord | None  # None: there is no soup to compare, the words say why
     accuracy: ComparisonRecord | None
     words: tuple[str, ...]  # what was seen, a sentence each, computed from the numbers

@@ -39,7 +39,9 @@ def answer_stage(bench: Workbench) -> bool:
         found = records.require(ComparisonsRecord).comparisons
         best = listed.best_soup() or rows[SINGLE]
         write_soup(bench, best)
-        by_signal = {c.signal: c for c in found if c.name == "soup-limited"}
+        by_name = {(c.name, c.signal): c for c in found}
+        asked = "soup-serial" if ("soup-serial", Signal.LOSS) in by_name else "soup-limited"
+        loss, accuracy = (by_name.get((asked, signal)) for signal in (Signal.LOSS, Signal.ACCURACY))
         words = sentences(
             found,
             rows=rows,
@@ -51,9 +53,9 @@ def answer_stage(bench: Workbench) -> bool:
         return AnswerRecord(
             inputs=inputs,
             soup=LIMITED if LIMITED in rows else best.name,
-            single=SINGLE,
-            loss=by_signal.get(Signal.LOSS),
-            accuracy=by_signal.get(Signal.ACCURACY),
+            single=SINGLE if loss is None else loss.reference,
+            loss=loss,
+            accuracy=accuracy,
             words=words,
             soup_folder=SOUP,
             seeds=() if bench.setup.seed is None else (bench.setup.seed,),

@@ -7,9 +7,16 @@ from dataclasses import replace
 
 from trajsoup.core.crossed import holm
 from trajsoup.core.statistics import LEVEL, Optimism, optimism
-from trajsoup.study.file.primary import EXTENDED, LIMITED, SINGLE, Primary
+from trajsoup.study.file.primary import EXTENDED, LIMITED, SINGLE, Primary, resolved
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ComparisonRecord, ComparisonsRecord, EvaluationsRecord, RowRecord, RowsRecord
+from trajsoup.study.records.results import (
+    ComparisonRecord,
+    ComparisonsRecord,
+    EvaluationsRecord,
+    RowRecord,
+    RowsRecord,
+    ScreenRecord,
+)
 from trajsoup.study.stages.estimates import compared, row_of
 from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import Workbench
@@ -28,15 +35,17 @@ QUESTIONS = (  # name, model, reference, question, what is matched
 
 def comparisons_stage(bench: Workbench) -> bool:
     """Compare pairs of rows on the same test documents and items."""
-    records, primary = bench.records, bench.setup.primary
-    inputs = {**records.digests(RowsRecord, EvaluationsRecord), "primary": digest_of([str(one) for one in primary])}
+    records, asked = bench.records, bench.setup.primary
+    inputs = {**records.digests(RowsRecord, EvaluationsRecord), "primary": digest_of([str(one) for one in asked])}
 
     def make() -> ComparisonsRecord:
         rows: dict[str, RowRecord] = {row.name: row for row in records.require(RowsRecord).rows}
         scores = bench.scorer.test([row_of(row) for row in rows.values()])  # known already: read from their records
         resamples = bench.setup.evaluation.resamples
+        baseline = records.require(ScreenRecord).baseline
+        primary = resolved(asked, baseline=baseline)
         found: list[ComparisonRecord] = []
-        for name, model, reference, question, matched in questions(primary):
+        for name, model, reference, question, matched in questions(primary, serial=f"single/{baseline}"):
             if model in rows and reference in rows:
                 budget = f"{matched}: {rows[model].budget_tokens:,} and {rows[reference].budget_tokens:,} tokens"
                 label = f"{rows[model].label} against {rows[reference].label}"
@@ -81,11 +90,19 @@ def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
     return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
 
 
-def questions(primary: Sequence[Primary]) -> list[tuple[str, str, str, str, str]]:
+def questions(primary: Sequence[Primary], *, serial: str) -> list[tuple[str, str, str, str, str]]:
     """What every study asks, and what this one has registered besides."""
-    asked = {(model, reference) for _, model, reference, _, _ in QUESTIONS}
+    first = (
+        "soup-serial",
+        LIMITED,
+        serial,
+        "Does the soup beat the baseline's run of the same tokens, merged?",
+        "budget",
+    )
+    asked = {(model, reference) for _, model, reference, _, _ in (first, *QUESTIONS)}
     more = dict.fromkeys((one.model, one.reference) for one in primary if (one.model, one.reference) not in asked)
     return [
+        first,
         *QUESTIONS,
         *((f"{one} against {other}", one, other, f"Does {one} beat {other}?", "nothing") for one, other in more),
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trajsoup.core.screening import screen, screened_at
 from trajsoup.errors import ScreenError
 from trajsoup.study.records.results import PlanRecord, ScreenRecord, ValidationRecord
-from trajsoup.study.workbench import Workbench
+from trajsoup.study.workbench import SMOOTHED, Workbench
 
 
 def screen_stage(bench: Workbench) -> bool:
@@ -29,7 +29,8 @@ def screen_stage(bench: Workbench) -> bool:
             inputs=inputs,
             baseline=baseline,
             tolerance=tolerance,
-            measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents",
+            measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents, a mean over up to "
+            f"{SMOOTHED} checkpoints",
             verdicts=verdicts,
             early=tuple(
                 screened_at(verdicts, horizon=tokens, force=evaluation.force)

@@ -37,13 +37,19 @@ def sentences(
     if best is not None and best.name in losses:
         said.append(f"{best.label} is best on validation; on test it has {losses[best.name]:.4f} nats per token.")
     by_name = {(c.name, c.signal): c for c in comparisons}
-    for name, subject in (
-        ("soup-limited", "At the same token budget, the Trajectory Soup"),
-        ("soup-extended", "With every branch at its full horizon, the Trajectory Soup"),
+    for name, subject, reference in (
+        ("soup-serial", "With the tokens of one run, the Trajectory Soup", "that run, merged"),
+        ("soup-limited", "It", "the best single merge of all branches, each of them as long as that run"),
+        (
+            "soup-extended",
+            "With every branch at its full horizon, the Trajectory Soup",
+            "the best single-trajectory merge",
+        ),
     ):
         found = by_name.get((name, Signal.LOSS))
         if found is not None:
-            said.append(f"{subject} ({rows[found.model].made_of}) {against(found)} ({rows[found.reference].made_of}).")
+            made = (rows[found.model].made_of, rows[found.reference].made_of)
+            said.append(f"{subject} ({made[0]}) {against(found, reference)} ({made[1]}).")
     if ("soup-limited", Signal.LOSS) not in by_name:
         said.append(
             "There is no soup to compare at the same budget: fewer than two branches passed the screen, or they have no "

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.core.threads import threads_for
+from trajsoup.core.threads import evenly, threads_for
 from trajsoup.engine.executor import Executor
 from trajsoup.errors import TrainError
 from trajsoup.study.cache import cache_folder
@@ -84,15 +84,16 @@ def train_study(
     executor: Executor | None = None,
     plan: Plan | None = None,
 ) -> TrainedStudy:
-    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core.
+    """Train every branch (or those named) to its horizon. `jobs` branches run at once; default: one for each core, or
+    a few more where the last ones would leave cores idle.
 
     A `plan` is that of the study on its corpus, where it is known already.
     With an `executor`, its machines train the branches, as many at once as it has room for.
     """
     cache = cache or cache_folder()
     cores = len(os.sched_getaffinity(0))
-    jobs = jobs or cores
     wanted = _wanted(study, branches)
+    jobs = jobs or evenly(len(wanted), cores=cores)
     _require_trackers(study)
     known, plan = plan, plan or plan_study(study)
     require_room(plan)  # what cannot work is refused before the corpus is tokenised
