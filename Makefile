@@ -12,10 +12,9 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
-results: $(VENV)/.dev  ## docs/results.md: five seeds of the paper preset and the smaller model, about an hour on two cores; goes on where it was
-	$(BIN)/trajsoup demo --preset paper --output results-output
-	$(BIN)/trajsoup demo --preset wsd --output results-output-wsd
-	$(BIN)/python docs/generate_results.py results-output results-output-wsd
+results: $(VENV)/.dev  ## docs/results.md: five seeds of the demo's study, about half an hour on two cores; goes on where it was
+	$(BIN)/trajsoup demo --seeds 5 --output results-output
+	$(BIN)/python docs/generate_results.py results-output
 
 fork-point: $(VENV)/.dev  ## the pretrained model in the package, anew: half an hour on one core; goes on where it was
 	$(BIN)/python benchmarks/fork_point.py
@@ -77,4 +76,4 @@ $(LITGPT)/.done: constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output results-output-wsd .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output .pytest_cache .ruff_cache .hypothesis

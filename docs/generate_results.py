@@ -1,61 +1,51 @@
-"""Write docs/results.md from the records of a finished study with several seeds.
+"""Write docs/results.md from the records of finished studies with several seeds.
 
-make results        (runs the presets paper and wsd, then this with the folders of both)
+make results        (runs the demo's study with five seeds, then this with its folder)
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from trajsoup.report.sections.branches import screen_table
 from trajsoup.report.sections.results import main_table
 from trajsoup.report.sections.seeds import seeds_tables
+from trajsoup.study.file.study import load_training_study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import AnswerRecord, PlanRecord, ScreenRecord, SeedsRecord
 
 PAGE = Path(__file__).with_name("results.md")
 
 
-def results_page(folder: Path, smaller: Path) -> str:
-    """Main table over seeds, orderings, the first seed in detail, and the smaller model."""
-    records = Records(folder)
+def results_page(folders: Sequence[Path]) -> str:
+    """Of every study: the main table over seeds, orderings, and the first seed in detail."""
+    parts = ["# Results of the embedded study", "", "Printed by `make results`. Do not edit.", ""]
+    for folder in folders:
+        parts += _study(folder)
+    return "\n".join(parts)
+
+
+def _study(folder: Path) -> list[str]:
+    records, study = Records(folder), load_training_study(folder / "study.yaml")
     plan, seeds = records.require(PlanRecord), records.require(SeedsRecord)
     main, compared, *further = seeds_tables(records)
-    parts = [
-        "# Results of the embedded study",
-        "",
-        f"Printed by `make results` from the records of `trajsoup demo --preset paper`, {len(seeds.seeds)} seeds. "
-        "Do not edit. "
-        f"{plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} tokens, {plan.epochs:.2f} "
-        "epochs; every seed has its own fork point and data orders. Branches, K and horizon are chosen on validation, with "
-        "the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",
+    fork_point = "the fork point of the package" if study.pretrain is None else "a fork point of its own"
+    return [
+        f"{len(seeds.seeds)} seeds: {plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} tokens, "
+        f"{plan.epochs:.1f} epochs; every seed has {fork_point} and its own data orders. Branches and K are chosen on "
+        "validation, with the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",
         "",
         main.markdown(),
         "## Which orderings hold",
         "",
         compared.markdown(),
-        "## The paper's other comparisons",
+        " ".join(seeds.words),
         "",
+        *(["## The paper's other comparisons", ""] if further else []),
         *(table.markdown() for table in further),
         "## The first seed",
-        "",
-        main_table(records).markdown(),
-        screen_table(records.require(ScreenRecord)).markdown(),
-        " ".join(records.require(AnswerRecord).words),
-        "",
-        *_smaller(Records(smaller)),
-    ]
-    return "\n".join(parts)
-
-
-def _smaller(records: Records) -> list[str]:
-    plan = records.require(PlanRecord)
-    return [
-        "## A second, smaller model with warmup-stable-decay (tab:e32a8-mid-train-main)",
-        "",
-        f"`trajsoup demo --preset wsd`, one seed: {plan.total_params:,} parameters, two data orders, {plan.horizon:,} tokens "
-        "each, the learning rate decayed over the last fifth. A Limited branch stops before its decay begins.",
         "",
         main_table(records).markdown(),
         screen_table(records.require(ScreenRecord)).markdown(),
@@ -65,4 +55,4 @@ def _smaller(records: Records) -> list[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(results_page(Path(sys.argv[1]), Path(sys.argv[2])), encoding="utf-8")
+    PAGE.write_text(results_page([Path(folder) for folder in sys.argv[1:]]), encoding="utf-8")

@@ -78,8 +78,8 @@ def says(found: Sequence[Crossed], signal: Signal) -> str:
     better = "Below" if signal is Signal.LOSS else "Above"
     return (
         f"{' '.join(words)} {better} zero the soup of N branches of T/N tokens is better than the merged serial run of T; "
-        "filled marks exclude no difference. Solid: the serial run chooses its K freely; dashed: it merges as many as the "
-        "soup."
+        "filled marks exclude no difference. Solid: the serial run chooses its K freely; dashed, shown by a click on the "
+        "legend: it merges as many as the soup."
     )
 
 
@@ -140,6 +140,7 @@ def _differences(found: Sequence[Crossed], signal: Signal) -> Figure:
                 x=[soup.budget_tokens / size for soup, _ in mine],
                 y=values,
                 mode="lines+markers",
+                visible=True if free else "legendonly",  # past saturation the serial run has to merge what it unlearned
                 name=f"N = {n}" + ("" if free else ", as many merged"),
                 line={"color": colour, "width": 2.4 if free else 1.4, "dash": "solid" if free else "dash"},
                 marker={
