@@ -33,9 +33,10 @@ def _study(folder: Path) -> list[str]:
     main, compared, *further = seeds_tables(records)
     fork_point = "the fork point of the package" if study.pretrain is None else "a fork point of its own"
     return [
-        f"{len(seeds.seeds)} seeds: {plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} tokens, "
-        f"{plan.epochs:.1f} epochs; every seed has {fork_point} and its own data orders. Branches and K are chosen on "
-        "validation, with the same freedom for every row; the numbers are of the test split. [Which regime this is](regime.md).",
+        f"{len(seeds.seeds)} seeds: {plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} "
+        f"tokens, {plan.epochs:.1f} epochs; every seed has {fork_point} and its own data orders. Branches and K are chosen "
+        "on validation, with the same freedom for every row; the numbers are of the test split. "
+        "[Which regime this is](regime.md).",
         "",
         main.markdown(),
         "## Which orderings hold",

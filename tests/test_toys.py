@@ -138,7 +138,9 @@ def test_toys_are_printed_and_drawn(studied, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "| Toy (Limited) |" in printed
     assert "### Toys in a row (a test)" in printed
-    assert [c.label for c in records.require(SweepRecord, "toy-sweep").comparisons][:1] == ["toy-decay against equal"]
+    assert [c.label for c in records.require(SweepRecord, "toy-sweep").comparisons][:1] == [
+        "toy-decay against equal of run0+run1+run2"
+    ]
     assert "trajectory-soup/limited@4000 against single-merge@4000: " in printed  # compared, with no row in common
     assert "Toys in a row" in succeeds("sweep", study, "toy-sweep").out
     succeeds("report", records.study, "-o", tmp_path / "report", "--no-images")

@@ -21,7 +21,7 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import EvaluationPlan
-from trajsoup.study.file.primary import DEFAULT
+from trajsoup.study.file.primary import REGISTERED
 from trajsoup.study.records import results as r
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
@@ -65,7 +65,7 @@ class BowlScorer:
     def __init__(self, bowl: Bowl) -> None:
         self.bowl = bowl
 
-    def validate(self, rows, *, what=""):
+    def validate(self, rows, *, what="", tasks=True):
         return {row.name: self.bowl.scores(ValidationScores, dict(row.weights), seed=1) for row in rows}
 
     def test(self, rows):
@@ -82,7 +82,7 @@ class SampleBench(Workbench):
         shape = bowl.shape
         evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
         setup = SimpleNamespace(
-            output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None, primary=DEFAULT
+            output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None, primary=REGISTERED
         )
         super().__init__(
             setup, cache=folder, progress=lambda what, done, total: None, records=Records(folder, held=True)

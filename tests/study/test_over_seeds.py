@@ -147,7 +147,7 @@ def test_only_registered_comparisons_have_a_verdict_over_seeds_and_it_is_holms(t
     over_two(two[0])
     record = Records(two[0]).require(SeedsRecord)
     family = [c for c in record.comparisons if c.primary]
-    assert len(family) == 8
+    assert len(family) == 9
     assert [c.p_holm for c in family] == pytest.approx(holm([c.p for c in family]))
     others = [c for c in record.comparisons if not c.primary] + [c for cs in record.further.values() for c in cs]
     assert {c.evidence for c in others} == {Evidence.EXPLORATORY}
@@ -197,8 +197,8 @@ def test_tables_name_the_papers_comparison_and_the_verdict(two):
     over_two(two[0])
     _, main, coefficients, selections, tuned = seeds_tables(Records(two[0]))[:5]
     assert "tab:tiny-coefficient-selection-ablation" in coefficients.title
-    assert coefficients.texts[0][:2] == ["1sqrt against equal", "loss, nats"]
-    assert "tail-k against top-k" in [line[0] for line in selections.texts]
+    assert coefficients.texts[0][:2] == ["1sqrt against equal of EXP1+EXP2+EXP3", "loss, nats"]
+    assert "tail-k against top-k of EXP1+EXP2+EXP3" in [line[0] for line in selections.texts]
     assert tuned.title.startswith("After fine-tuning")
     assert {line[-1] for line in main.texts} <= {"holds", "within noise", "the opposite holds", "exploratory"}
     assert {line[-1] for table in (coefficients, selections, tuned) for line in table.texts} == {"exploratory"}

@@ -162,7 +162,8 @@ def test_both_sides_of_the_answer_have_the_same_freedom(ran):
     answer = ran.records.require(AnswerRecord)
     soup, single = rows[answer.soup], rows[answer.single]
     assert set(soup.chosen_on.free) == {"branches", "k"}
-    assert set(single.chosen_on.free) == {"branch", "k"}
+    assert set(single.chosen_on.free) == {"k"}  # the baseline's run: a branch to choose would cost its tokens too
+    assert single.branches == (ran.records.require(PlanRecord).baseline,)
     assert soup.budget_tokens == single.budget_tokens == ran.records.require(PlanRecord).horizon
 
 

@@ -30,12 +30,12 @@ TEXT = f"""
 
 
 def small_documents(folder):
-    """The byte corpus, its held-out sets cut into documents of a hundred bytes: a bootstrap needs several."""
+    """The byte corpus, its held-out sets cut into documents of sixty bytes: a bootstrap needs several."""
     corpus = byte_corpus(folder)
 
     def cut(tokens):
         whole = tokens.tokens[tokens.tokens != END][:6000]
-        parts = [np.append(whole[i : i + 100], END).astype(np.uint16) for i in range(0, len(whole), 100)]
+        parts = [np.append(whole[i : i + 60], END).astype(np.uint16) for i in range(0, len(whole), 60)]
         joined = np.concatenate(parts)
         starts = np.cumsum([0, *map(len, parts)])
         return dataclasses.replace(

@@ -10,11 +10,13 @@ far slower on a CPU, where its linear attention has no kernel.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.errors import CheckpointError, TrainError
+from trajsoup.errors import CheckpointError, OutputError, TrainError
+from trajsoup.store.publish import publishing
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -134,3 +136,19 @@ def with_fast_experts(model: Any) -> Any:
     with contextlib.suppress(ValueError):  # a model without experts
         model.set_experts_implementation(FAST_EXPERTS)
     return model
+
+
+def as_float32(folder: Path, out: Path) -> Path:
+    """A copy of a model whose weights are stored in fewer bits: what branches start from, and are compared with."""
+    if not out.is_dir():
+        import torch
+        from safetensors.torch import load_file, save_file
+
+        with contextlib.suppress(OutputError), publishing(out) as unfinished:  # or another process makes the same one
+            for path in folder.iterdir():
+                if path.suffix != ".safetensors":
+                    shutil.copyfile(path, unfinished / path.name)
+                    continue
+                weights = {name: tensor.to(torch.float32) for name, tensor in load_file(path).items()}
+                save_file(weights, unfinished / path.name, metadata={"format": "pt"})
+    return out

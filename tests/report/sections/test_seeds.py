@@ -36,7 +36,7 @@ def spread(name="soup-limited", *, values, low, high):
 
 def test_five_seeds_are_tabulated_with_their_mean_and_verdict():
     records = open_study(EXAMPLE)
-    main, compared = seeds_tables(records)
+    main, compared, *_ = seeds_tables(records)
     assert main.title == "Over 5 seeds of everything"
     assert compared.columns[2:8] == ("seed 0", "seed 1", "seed 2", "seed 3", "seed 4", "mean")
     for row, s in zip(compared.rows, records.require(r.SeedsRecord).comparisons, strict=True):

@@ -3,23 +3,37 @@
 import pytest
 import torch
 
-from trajsoup.lm.models import Embedded, embedded_config, new_model
-from trajsoup.study.file.presets import Preset, preset_study
+from trajsoup.lm.builtin import FORK_POINT
+from trajsoup.lm.models import Embedded, as_float32, embedded_config, new_model, open_model
+from trajsoup.lm.tokenizer import load_tokenizer
+from trajsoup.store.checkpoint import open_checkpoint, require_same
+from trajsoup.study.file.presets import MODEL, Preset, preset_study, write_preset
+from trajsoup.study.file.study import load_training_study
+from trajsoup.study.train.plan import plan_study
 
 
-@pytest.mark.parametrize("preset", list(Preset))
-def test_the_model_of_every_preset_takes_a_step(preset):
-    study = preset_study(preset)
-    fields = dict(study["pretrain"]["model"])
+def test_the_fork_point_of_the_package_is_the_model_that_presets_pretrain_and_takes_a_step(tmp_path):
+    model = open_model(FORK_POINT)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    fields = dict(MODEL)
+    vocabulary = load_tokenizer(FORK_POINT).get_vocab_size()
     config = embedded_config(
-        Embedded(fields.pop("family")),
-        vocab_size=study["corpus"]["vocab_size"],
-        end_of_text=0,
-        sequence_length=study["sequence_length"],
-        changes=fields,
+        Embedded(fields.pop("family")), vocab_size=vocabulary, end_of_text=0, sequence_length=128, changes=fields
     )
-    model = new_model(config, seed=0)
-    ids = torch.arange(2 * study["sequence_length"]).view(2, -1) % study["corpus"]["vocab_size"]
+    new_model(config, seed=0).save_pretrained(tmp_path / "fresh")
+    copy = as_float32(FORK_POINT, tmp_path / "copy")
+    require_same(open_checkpoint(tmp_path / "fresh"), open_checkpoint(copy))
+    ids = torch.arange(256).view(2, -1) % vocabulary
     loss = model(input_ids=ids, labels=ids, use_cache=False).loss
     loss.backward()
     assert torch.isfinite(loss)
+    assert sum(path.stat().st_size for path in FORK_POINT.iterdir()) < 1_000_000
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_every_preset_can_be_planned_and_saves_where_its_budget_is_divided(preset, tmp_path):
+    study = load_training_study(write_preset(preset, tmp_path / preset.value))
+    positions = plan_study(study).positions
+    for branches in (2, 3):
+        assert positions.horizon % (branches * positions.checkpoint_every) == 0
+    assert preset_study(preset)["evaluate"]["items"] > 0

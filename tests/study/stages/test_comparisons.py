@@ -9,7 +9,7 @@ from tests.report.conftest import SMALL
 from tests.report.sample_study import SampleBench, write_study
 from trajsoup.core.crossed import holm
 from trajsoup.core.signal import Signal
-from trajsoup.study.file.primary import DEFAULT, Primary
+from trajsoup.study.file.primary import REGISTERED, Primary, resolved
 from trajsoup.study.records.results import ComparisonsRecord, Evidence, SweepRecord
 from trajsoup.study.stages.comparisons import comparisons_stage
 
@@ -27,11 +27,13 @@ def compared(bench, primary):
 
 
 def test_only_registered_comparisons_have_a_verdict_and_their_p_values_are_adjusted_together(bench):
-    bench.setup.primary = DEFAULT
+    bench.setup.primary = REGISTERED
     comparisons_stage(bench)
     record = bench.records.require(ComparisonsRecord)
     family = [c for c in record.comparisons if c.primary]
-    assert {(c.model, c.reference, c.signal) for c in family} == {(p.model, p.reference, p.signal) for p in DEFAULT}
+    assert {(c.model, c.reference, c.signal) for c in family} == {
+        (p.model, p.reference, p.signal) for p in resolved(REGISTERED, baseline="EXP1")
+    }
     assert [c.p_holm for c in family] == pytest.approx(holm([c.p for c in family]))
     others = [c for c in record.comparisons if not c.primary]
     assert others

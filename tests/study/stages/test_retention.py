@@ -58,7 +58,7 @@ def test_a_pruned_study_is_finished_and_says_so_when_more_is_asked_of_it(ran):
     assert run_study(ran.setup, corpus=None, cache=ran.setup.output / "nowhere").made == ()
     path = ran.setup.path
     text = path.read_text()
-    path.write_text(text.replace("validation_tokens: 2k", "validation_tokens: 1k"))
+    path.write_text(text.replace("validation_tokens: 4k", "validation_tokens: 1k"))
     try:
         with pytest.raises(StudyError, match=r"pruned by the study's retention"):
             run_study(load_study(path), corpus=small_documents(ran.setup.output), cache=ran.setup.output / "cache")

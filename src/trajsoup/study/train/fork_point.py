@@ -5,7 +5,6 @@ config + seed -> fresh weights -> a branch job on the pretraining documents -> i
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -15,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.errors import OutputError, StudyError
+from trajsoup.errors import StudyError
 from trajsoup.lm.builtin import FORK_POINT
 from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 from trajsoup.store.lock import holding
-from trajsoup.store.publish import publishing
 from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.study import Study
 from trajsoup.study.file.trainer import Builtin
@@ -40,7 +38,9 @@ def ensure_fork_point(
 ) -> Path:
     """Return the fork point's folder, pretraining it with `run` unless the cache has it."""
     if study.fork_point == FORK_POINT:
-        return as_float32(FORK_POINT, cache=cache)
+        from trajsoup.lm.models import as_float32
+
+        return as_float32(FORK_POINT, cache / f"fork-point-{fork_point_digest(FORK_POINT)[:20]}")
     if study.fork_point is not None:
         return study.fork_point
     if study.pretrain is None or corpus is None:
@@ -75,23 +75,6 @@ def ensure_fork_point(
             run(job)
             (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").rename(out)
             shutil.rmtree(job.folder, ignore_errors=True)
-    return out
-
-
-def as_float32(folder: Path, *, cache: Path) -> Path:
-    """A copy of a model whose weights are stored in fewer bits: what branches start from, and are compared with."""
-    out = cache / f"fork-point-{fork_point_digest(folder)[:20]}"
-    if not out.is_dir():
-        import torch
-        from safetensors.torch import load_file, save_file
-
-        with contextlib.suppress(OutputError), publishing(out) as unfinished:  # or another process makes the same one
-            for path in folder.iterdir():
-                if path.suffix != ".safetensors":
-                    shutil.copyfile(path, unfinished / path.name)
-                    continue
-                weights = {name: tensor.to(torch.float32) for name, tensor in load_file(path).items()}
-                save_file(weights, unfinished / path.name, metadata={"format": "pt"})
     return out
 
 
