@@ -27,7 +27,7 @@ def demo(
     form: FormOption = Form.TERMINAL,
     as_json: Json = False,
 ) -> None:
-    """Pretrain a tiny model, branch it, merge the branches in every way, and report what was seen on held-out text."""
+    """Branch a small pretrained model, merge the branches in every way, and report what was seen on held-out text."""
     from trajsoup.study.file.presets import Preset, write_preset
     from trajsoup.study.file.study import load_study
 
@@ -40,5 +40,5 @@ def demo(
         address=address,
         form=form,
         as_json=as_json,
-        remark="A tiny model: the method at work, not evidence about large models.",
+        remark="A small model: the method at work, not evidence about large models.",
     )
