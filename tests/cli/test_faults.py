@@ -47,11 +47,18 @@ main()
 """
 
 
-def start(inputs, out):
-    """The command in a process and a group of its own."""
+SLOW_DISK = """
+import os, time
+real = os.fsync
+os.fsync = lambda file: (time.sleep(0.5), real(file))[1]
+"""
+
+
+def start(inputs, out, *, before=""):
+    """The command in a process and a group of its own; `before` runs in it first."""
     ingredients = [f"{path}={1 / COUNT}" for path in sorted(inputs.iterdir())]
     # whoever watches must not be slower than what is watched, on a busy machine too
-    command = ["nice", "-n", "19", sys.executable, "-c", COMMAND, "merge", *ingredients, "-o", str(out)]
+    command = ["nice", "-n", "19", sys.executable, "-c", before + COMMAND, "merge", *ingredients, "-o", str(out)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 
 
@@ -126,7 +133,7 @@ def test_kill_9_at_any_moment_leaves_no_half_output_and_the_next_try_succeeds(in
 def test_ctrl_c_ends_with_130_and_leaves_nothing(inputs, tmp_path):
     out = tmp_path / "soup"
     for number in range(20):  # a merge may be done before the signal comes
-        process = start(inputs, out)
+        process = start(inputs, out, before=SLOW_DISK)
         wait_for_work(process, out)
         process.send_signal(signal.SIGINT)
         message = process.stderr.read().decode()
