@@ -179,9 +179,7 @@ def test_the_answer_is_the_difference_of_the_two_test_losses(ran):
     losses = {e.row: e.loss.value for e in ran.records.require(EvaluationsRecord).evaluations}
     assert answer.loss.signal is Signal.LOSS
     assert answer.loss.difference == pytest.approx(losses[answer.soup] - losses[answer.single], abs=1e-9)
-    assert ran.records.require(EvaluationsRecord).protocol.effective_documents["test"] < 30
-    assert (answer.loss.low, answer.loss.high) == (None, None)  # too few documents for an interval, and it is said
-    assert "The test documents carry no interval" in answer.words[0]
+    assert answer.loss.low <= answer.loss.difference <= answer.loss.high
 
 
 def test_the_soup_is_a_folder_that_verifies(ran):

@@ -30,12 +30,12 @@ TEXT = f"""
 
 
 def small_documents(folder):
-    """The byte corpus, its held-out sets cut into documents of sixty bytes: a bootstrap needs several."""
+    """The byte corpus, its held-out sets cut into documents of thirty bytes: a bootstrap needs several."""
     corpus = byte_corpus(folder)
 
     def cut(tokens):
         whole = tokens.tokens[tokens.tokens != END][:6000]
-        parts = [np.append(whole[i : i + 60], END).astype(np.uint16) for i in range(0, len(whole), 60)]
+        parts = [np.append(whole[i : i + 30], END).astype(np.uint16) for i in range(0, len(whole), 30)]
         joined = np.concatenate(parts)
         starts = np.cumsum([0, *map(len, parts)])
         return dataclasses.replace(

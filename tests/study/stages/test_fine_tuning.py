@@ -37,7 +37,7 @@ TEXT = """
     checkpoint_every: 1k
     branches: {EXP1: {}, EXP2: {seed: 1}}
     evaluate: {resamples: 100}
-    sft: {items: 36, test_items: 4, batch: 12, epochs: 3, peak_lr: 1e-2, seeds: 2}
+    sft: {items: 36, test_items: 16, batch: 12, epochs: 3, peak_lr: 1e-2, seeds: 2}
 """
 A, B = "branches/EXP1/checkpoint-1", "branches/EXP2/checkpoint-1"
 ROWS = {
@@ -103,7 +103,7 @@ def test_every_merged_model_is_tuned_with_every_seed_and_scored_on_six_scenarios
 def test_fine_tuning_lowers_the_loss_of_answers_it_has_not_seen(bench):
     for tuned in bench.records.require(FineTuningRecord).rows:
         assert tuned.loss.value < tuned.loss_before - 0.5
-        assert (tuned.loss.low, tuned.loss.high) == (None, None)  # of fewer than thirty answers there is no interval
+        assert tuned.loss.low <= tuned.loss.value <= tuned.loss.high
 
 
 def test_the_same_model_under_two_names_ends_the_same(bench):

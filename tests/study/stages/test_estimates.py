@@ -1,0 +1,26 @@
+"""An interval over a handful of documents covers too seldom to be printed."""
+
+import numpy as np
+import pytest
+
+from trajsoup.core.scores import DocumentLosses, TestScores
+from trajsoup.study.stages.estimates import FEWEST, compared, loss_estimate
+
+
+def scores(targets, *, shift=0.0):
+    targets = np.array(targets)
+    nll = targets * (2.0 + shift) + np.sin(np.arange(len(targets)))
+    return TestScores(losses=DocumentLosses(nll=nll, targets=targets))
+
+
+@pytest.mark.parametrize(
+    ("targets", "has_interval"),
+    [([100] * (FEWEST - 1), False), ([100] * FEWEST, True), ([100] * 60 + [20_000], False)],
+)
+def test_below_thirty_effective_documents_there_is_a_difference_and_no_interval(targets, has_interval):
+    mine, theirs = scores(targets, shift=0.1), scores(targets)
+    (found,) = compared("a", "m", "r", mine, theirs, "?", "budget", label="", resamples=200)
+    assert found.difference == pytest.approx(0.1)
+    for one in (found, loss_estimate(mine, resamples=200)):
+        assert ((one.low is not None), (one.high is not None)) == (has_interval, has_interval)
+    assert (found.p is not None) == has_interval
