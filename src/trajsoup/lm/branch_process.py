@@ -15,7 +15,7 @@ from trajsoup.store.publish import write_atomic
 
 OUTCOME = "outcome.json"
 DIVERGED_EXIT = 3
-PARENT = "TRAJSOUP_PARENT"  # set by the study that starts branches
+PARENT = "TRAJSOUP_PARENT"  # set by who starts the process
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -64,7 +64,7 @@ def end_with_parent() -> None:
     import signal
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:  # it was killed before this line
+    if os.getppid() != int(os.environ[PARENT]):  # it was killed before this line
         sys.exit(1)
 
 

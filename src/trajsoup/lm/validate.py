@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.errors import ScoreError
 from trajsoup.lm.corpus import TokenSet
+from trajsoup.lm.passes import forward_passes
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +66,15 @@ def document_losses(model: Any, tokens: TokenSet, *, settings: ValidationSetting
     try:
         with torch.inference_mode():
             score = batch_scorer(model)
-            for batch in batches(tokens, count=count, settings=settings):
-                losses = score(batch.inputs, batch.targets)
-                inside = np.arange(losses.shape[1]) < batch.lengths[:, None]
-                sums = np.where(inside, losses, 0.0).sum(axis=1, dtype=np.float64)
-                np.add.at(nll, batch.document, sums)
+
+        def sums(batch: Batch) -> tuple[Batch, NDArray[np.float64]]:
+            losses = score(batch.inputs, batch.targets)
+            inside = np.arange(losses.shape[1]) < batch.lengths[:, None]
+            return batch, np.where(inside, losses, 0.0).sum(axis=1, dtype=np.float64)
+
+        found = forward_passes(model, settings.batch_tokens, sums, batches(tokens, count=count, settings=settings))
+        for batch, losses in found:
+            np.add.at(nll, batch.document, losses)
     finally:
         model.train(was_training)
     return DocumentLosses(

@@ -11,7 +11,7 @@ made of a document are spans of one sequence: a pass over the document answers a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from trajsoup.core.scores import TaskResult
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScoreError
 from trajsoup.lm.corpus import TokenSet
+from trajsoup.lm.passes import forward_passes
 from trajsoup.lm.tasks.documents import document_tasks
 from trajsoup.lm.tasks.items import Item, Metric, Task, items, items_digest, require_answerable
 from trajsoup.lm.tasks.prepared import PreparedSuite, PreparedTask
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer
-from trajsoup.lm.validate import logit_reader
+from trajsoup.lm.validate import Batch, logit_reader
 
 BATCH_TOKENS = 8192
 LINE_END = "\n"  # ends every continuation, so that 8 is not taken for the beginning of 82
@@ -98,7 +99,6 @@ def prepare_items(
 
 def score_suite(model: Any, suite: PreparedSuite, *, batch_tokens: int = BATCH_TOKENS) -> tuple[TaskResult, ...]:
     """Score every item of every configuration."""
-    import torch
 
     vocab_size = model.config.get_text_config().vocab_size
     if suite.largest_token >= vocab_size:
@@ -112,8 +112,7 @@ def score_suite(model: Any, suite: PreparedSuite, *, batch_tokens: int = BATCH_T
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
-            likelihood, greedy = _score(model, suite, batch_tokens=batch_tokens)
+        likelihood, greedy = _score(model, suite, batch_tokens=batch_tokens)
     finally:
         model.train(was_training)
     results: list[TaskResult] = []
@@ -151,7 +150,8 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
     """Log-likelihood of every span, and whether greedy generation would yield it."""
     import torch
 
-    read = logit_reader(model)
+    with torch.inference_mode():
+        read = logit_reader(model)
     sequences = [sequence for task in suite.tasks for sequence in task.sequences]
     offsets = np.cumsum([0, *(len(task.sequences) for task in suite.tasks)])
     spans = np.concatenate(
@@ -160,25 +160,16 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
     wanted_of = _by_sequence(spans, count=len(sequences))
     likelihood = np.zeros(len(spans))
     greedy = np.ones(len(spans), np.bool_)
-    sizes = np.array([len(sequence) - 1 for sequence in sequences])
-    order = np.argsort(-sizes, kind="stable")
-    position = 0
-    while position < len(order):
-        longest = int(sizes[order[position]])
-        rows = order[position : position + max(batch_tokens // longest, 1)]
-        position += len(rows)
-        inputs, targets = (np.zeros((len(rows), longest), np.int64) for _ in range(2))
-        wanted = np.zeros((len(rows), longest), np.bool_)
-        for i, row in enumerate(rows):
-            sequence = sequences[row]
-            inputs[i, : len(sequence) - 1] = sequence[:-1]
-            targets[i, : len(sequence) - 1] = sequence[1:]
+
+    def answer(batch: Batch) -> tuple[Batch, NDArray[np.float64], NDArray[np.bool_]]:
+        wanted = np.zeros(batch.inputs.shape, np.bool_)
+        for i, row in enumerate(batch.document):
             for span in wanted_of[row]:
                 wanted[i, spans[span, 1] - 1 : spans[span, 2] - 1] = True
         chosen = np.flatnonzero(wanted.reshape(-1))
-        flat = torch.from_numpy(targets).view(-1)
+        flat = torch.from_numpy(batch.targets).view(-1)
         values, hits = np.zeros(wanted.size), np.zeros(wanted.size, np.bool_)
-        for start, part in read(inputs):
+        for start, part in read(batch.inputs):
             here = chosen[(chosen >= start) & (chosen < start + len(part))]
             if len(here) == 0:
                 continue
@@ -186,12 +177,31 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
             target = flat[torch.from_numpy(here)].to(part.device)
             values[here] = torch.log_softmax(logits, -1).gather(-1, target[:, None])[:, 0].cpu().numpy()
             hits[here] = (logits.argmax(-1) == target).cpu().numpy()
-        values, hits = values.reshape(wanted.shape), hits.reshape(wanted.shape)
-        for i, row in enumerate(rows):
+        return batch, values.reshape(wanted.shape), hits.reshape(wanted.shape)
+
+    for batch, values, hits in forward_passes(model, batch_tokens, answer, _batches(sequences, batch_tokens)):
+        for i, row in enumerate(batch.document):
             for span in wanted_of[row]:
                 part = slice(spans[span, 1] - 1, spans[span, 2] - 1)
                 likelihood[span], greedy[span] = values[i, part].sum(), hits[i, part].all()
     return likelihood, greedy & np.isfinite(likelihood)  # the argmax of NaN is no answer
+
+
+def _batches(sequences: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[Batch]:
+    """Sequences of like length; `document` numbers them."""
+    lengths = np.array([len(sequence) - 1 for sequence in sequences])
+    order = np.argsort(-lengths, kind="stable")
+    position = 0
+    while position < len(order):
+        longest = int(lengths[order[position]])
+        rows = order[position : position + max(batch_tokens // longest, 1)]
+        position += len(rows)
+        inputs, targets = (np.zeros((len(rows), longest), np.int64) for _ in range(2))
+        for i, row in enumerate(rows):
+            sequence = sequences[row]
+            inputs[i, : len(sequence) - 1] = sequence[:-1]
+            targets[i, : len(sequence) - 1] = sequence[1:]
+        yield Batch(inputs=inputs, targets=targets, lengths=lengths[rows], document=rows)
 
 
 def _by_sequence(spans: NDArray[np.int64], *, count: int) -> list[list[int]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from trajsoup.study.train.outcomes import Progress, progress_of
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study, require_room
 from trajsoup.study.train.processes import (
     BranchProcess,
+    Handle,
     Outcome,
     Status,
     end_branch,
@@ -216,7 +216,7 @@ def _run(
 ) -> tuple[Outcome, ...]:
     """Run the processes, at most `jobs` together, in order. An interrupt stops them all; what they saved stays."""
     waiting = [p for p in processes.values() if p.finished is None]
-    running: list[tuple[BranchProcess, subprocess.Popen[bytes], LifeSigns]] = []
+    running: list[tuple[BranchProcess, Handle, LifeSigns]] = []
     outcomes: dict[str, Outcome] = {p.branch: p.finished for p in processes.values() if p.finished is not None}
     with contextlib.ExitStack() as stack:
         locks = {process.branch: stack.enter_context(only_one(process)) for process in waiting}
@@ -231,9 +231,9 @@ def _run(
                     process, handle, signs = one
                     if signs.stalled():
                         end_branch(handle)
-                    if handle.poll() is not None:
+                    if (code := handle.poll()) is not None:
                         running.remove(one)
-                        outcomes[process.branch] = signs.outcome(code=handle.returncode)
+                        outcomes[process.branch] = signs.outcome(code=code)
                 time.sleep(POLL_SECONDS)
             report(stage, [progress_of(p, running=False) for p in processes.values()])
         finally:

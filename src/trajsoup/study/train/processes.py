@@ -18,8 +18,10 @@ from trajsoup.engine.executor import Member, Needs
 from trajsoup.errors import HeldError, TrainError
 from trajsoup.store.lock import holding
 from trajsoup.study.train import tether
+from trajsoup.study.train.forked import ForkedBranch, can_fork, fork_branch
 
 MODULE = "trajsoup.lm.branch_process"
+Handle = subprocess.Popen[bytes] | ForkedBranch
 PATIENCE_SECONDS = 20  # a process that is asked to stop may finish what it writes
 LOCK_SECONDS = 10  # the branches of a study that was just killed need a moment to end
 
@@ -79,7 +81,7 @@ class BranchProcess:
 
 def start_branch(
     process: BranchProcess, environment: Mapping[str, str], *, lock: int | None = None, member: Member | None = None
-) -> subprocess.Popen[bytes]:
+) -> Handle:
     """Start a branch, or one node's part of it, in a session of its own, its output in its log.
 
     It holds the open file `lock` as long as it lives.
@@ -108,6 +110,8 @@ def start_branch(
         )
     words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
     with process.log.open("ab") as log:
+        if process.single and can_fork():
+            return fork_branch(words[3:], full, files=[log.fileno(), *(() if lock is None else (lock,))])
         # a session of its own, so that an interrupt reaches it from here alone, together with its children
         return subprocess.Popen(
             words,
@@ -132,14 +136,14 @@ def _meeting(member: Member) -> dict[str, str]:
     return found | ({"GLOO_SOCKET_IFNAME": "lo"} if member.address == "127.0.0.1" else {})
 
 
-def end_branch(handle: subprocess.Popen[bytes]) -> None:
+def end_branch(handle: Handle) -> None:
     """End a process that hangs, and its children: it would not hear a request."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(handle.pid, signal.SIGKILL)
     handle.wait()
 
 
-def stop_branches(handles: Sequence[subprocess.Popen[bytes]]) -> None:
+def stop_branches(handles: Sequence[Handle]) -> None:
     """Ask them to stop, and insist after a while. What they started and left behind ends too."""
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):

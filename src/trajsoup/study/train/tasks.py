@@ -20,7 +20,15 @@ from trajsoup.errors import ExecutorError, HeldError
 from trajsoup.store.lock import holding, owner_of
 from trajsoup.study.train.life_signs import LifeSigns
 from trajsoup.study.train.outcomes import Progress, progress_of, recorded
-from trajsoup.study.train.processes import BranchProcess, Outcome, Status, end_branch, start_branch, stop_branches
+from trajsoup.study.train.processes import (
+    BranchProcess,
+    Handle,
+    Outcome,
+    Status,
+    end_branch,
+    start_branch,
+    stop_branches,
+)
 
 PATIENCE_SECONDS = 120.0  # for the lock of a branch whose machine is gone: a file server may keep it for a minute
 REPORT_SECONDS = 1.0
@@ -75,7 +83,7 @@ def run_branch(task: BranchTask, member: Member | None = None) -> Outcome:
     return outcome
 
 
-def _wait(handle: subprocess.Popen[bytes], signs: LifeSigns) -> int:
+def _wait(handle: Handle, signs: LifeSigns) -> int:
     while True:
         try:
             return handle.wait(POLL_SECONDS)
