@@ -8,6 +8,9 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")  # some virtual machines claim more than they run
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin while they wait make a busy machine crawl
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers fill the cores
 
 # The same examples every time: a test that fails does so on every machine, and none is flaky for want of time.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)

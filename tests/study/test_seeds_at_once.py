@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.study.tiny_study import run_tiny
 from trajsoup.core.threads import evenly
@@ -25,7 +27,8 @@ def records(folder):
 
 def test_two_seeds_at_once_leave_the_records_of_one_after_the_other(tmp_path, fork_point):
     stages, trained, scored = [], [], []
-    one = run_tiny(tmp_path / "one" / "study", fork_point, more=SEEDS, jobs=1)
+    with two_threads():  # a seed that runs alone has all cores
+        one = run_tiny(tmp_path / "one" / "study", fork_point, more=SEEDS, jobs=1)
     two = run_tiny(
         tmp_path / "two" / "study",
         fork_point,
@@ -43,6 +46,14 @@ def test_two_seeds_at_once_leave_the_records_of_one_after_the_other(tmp_path, fo
     assert {("train", 0), ("train", 1), ("answer", 0), ("answer", 1)} <= set(stages)
     assert {"seed 0 EXP1", "seed 1 EXP3"} <= set(trained)
     assert {"seed 0, validation", "seed 1, validation"} <= set(scored)
+
+
+@contextlib.contextmanager
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def _changes(one, two):
