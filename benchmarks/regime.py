@@ -21,12 +21,23 @@ HORIZONS = (4, 6, 8, 12, 16, 18, 24)  # checkpoints of the serial run
 KS = (1, 2, 4, 8, 12, 16, 24)
 FLAT = 0.002  # nats: what the merged serial run may still gain from the second half of its tokens
 
-CELLS = [
-    {"train_bytes": size, "lr": lr, "batch": batch}
+FIRST = [  # the first map
+    {"train_bytes": size, "lr": lr, "batch": batch, "weight_decay": 0.1}
     for size in (125_000, 250_000)
     for batch in (16, 8)
     for lr in (4e-3, 2.8e-3)
 ]
+SECOND = [  # the second: what keeps a run that has nothing more to learn from unlearning
+    {"train_bytes": size, "lr": 4e-3, "batch": 16, "weight_decay": decay}
+    for size in (125_000, 250_000)
+    for decay in (0.5, 1.0, 2.0, 4.0)
+]
+THIRD = [  # the same at twice the learning rate
+    {"train_bytes": size, "lr": 8e-3, "batch": 16, "weight_decay": decay}
+    for size in (125_000, 250_000)
+    for decay in (0.1, 0.5)
+]
+CELLS = FIRST + SECOND + THIRD
 
 
 def main() -> None:
@@ -61,7 +72,7 @@ def study(cell: dict[str, Any]) -> dict[str, Any]:
         "horizon": EVERY * COUNT,
         "checkpoint_every": EVERY,
         "max_epochs": 100,
-        "baseline": {"peak_lr": cell["lr"], "global_batch": cell["batch"]},
+        "baseline": {"peak_lr": cell["lr"], "global_batch": cell["batch"], "weight_decay": cell["weight_decay"]},
         "branches": {"EXP1": {}},
         "evaluate": {"items": 100, "validation_tokens": 42_000},
     }

@@ -32,6 +32,7 @@ from trajsoup.study.records.results import (
     ValidationRecord,
 )
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage
+from trajsoup.study.stages.conditions import conditions_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.frontier import frontier_stage
 from trajsoup.study.stages.rows import rows_stage
@@ -107,7 +108,7 @@ def write_study(folder: Path, shape: Shape | None = None) -> Path:
         "evaluations": lambda: evaluations_stage(bench),
         "comparisons": lambda: comparisons_stage(bench),
         "sweeps": lambda: (sweeps_stage(bench), frontier_stage(bench), theory_stage(bench)),
-        "geometry": lambda: bench.records.write(geometry_record(bowl, bench)),
+        "geometry": lambda: (bench.records.write(geometry_record(bowl, bench)), conditions_stage(bench)),
         "answer": lambda: write_answer(bench.records),
     }
     for stage in STAGES[: STAGES.index(shape.until) + 1]:

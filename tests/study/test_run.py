@@ -14,12 +14,14 @@ from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.report.sections.ablations import sweep_table
+from trajsoup.report.sections.answer import headlines
 from trajsoup.report.sections.branches import screen_table
 from trajsoup.report.sections.provenance import protocol_table
 from trajsoup.report.sections.results import main_table
 from trajsoup.study.records.files import Records, writing
 from trajsoup.study.records.results import (
     AnswerRecord,
+    ConditionsRecord,
     EvaluationsRecord,
     GeometryRecord,
     PlanRecord,
@@ -33,6 +35,7 @@ from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.stages import STAGES
 from trajsoup.study.status import stages_of
+from trajsoup.study.sweeps.crossing import SERIAL
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def ran(tmp_path_factory, fork_point):
 
 def test_every_stage_leaves_its_record(ran):
     names = {"plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "geometry", "answer"}
-    names |= {"frontier", "theory"}
+    names |= {"frontier", "theory", "conditions"}
     assert names <= {path.stem for path in ran.records.folder.glob("*.json")}
     assert set(ran.records.every(SweepRecord)) == {
         "crossing", "prescribed", "prescribed-scaling",
@@ -93,6 +96,25 @@ def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
         assert path.k == 2
         assert len(path.losses) == 11
         assert path.losses[round(10 * path.best_lambda)] == path.best_loss == min(path.losses)
+
+
+def test_the_five_conditions_are_measured_from_the_records_they_name(ran):
+    found = {c.name: c for c in ran.records.require(ConditionsRecord).conditions}
+    assert list(found) == ["size", "skills", "alignment", "saturation", "fork point"]
+    points = ran.records.every(SweepRecord)["crossing"].points
+    serial = {p.budget_tokens: p.validation_loss for p in points if p.series == SERIAL}
+    end = max(serial)
+    assert found["saturation"].value == pytest.approx(serial[end // 2] - serial[end])
+    assert found["saturation"].met == (found["saturation"].value <= 0.002)
+    (beaten,) = found["fork point"].comparisons
+    assert (beaten.model, beaten.reference) == ("single/EXP1", "fork-point")
+    assert beaten.high < 0  # a few steps from noise are an improvement
+    assert found["fork point"].met is True
+    assert found["skills"].met is None  # without tasks
+    assert found["alignment"].met is None
+    lines = headlines(ran.records)
+    assert 0 < len(lines) <= 6
+    assert "not skills (no tasks" in lines[-1]
 
 
 def test_the_record_of_evaluations_says_how_models_were_chosen_and_scored(ran):

@@ -23,7 +23,7 @@ from trajsoup.cli.options import (
     limited_instructions,
     study_file,
 )
-from trajsoup.cli.study_output import StageLines, show_study
+from trajsoup.cli.study_output import StageLines, show_answer, show_study
 from trajsoup.cli.train import live
 
 if TYPE_CHECKING:
@@ -80,8 +80,13 @@ def run_and_show(
     if as_json:
         show_json({"made": ran.made, "soup": ran.soup, "records": ran.records.folder, "report": page, "words": words})
         return
-    show_study(ran.records, form)
-    typer.echo(" ".join(words) + (f"\n\n{remark}" if remark else ""))
+    if form is Form.TERMINAL:
+        show_answer(ran.records)
+    else:
+        show_study(ran.records, form)
+        typer.echo(" ".join(words))
+    if remark:
+        typer.echo(f"\n{remark}")
     typer.echo(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
     typer.echo(f"{time.monotonic() - begin:.0f} seconds")
     typer.echo(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")

@@ -31,6 +31,22 @@ def show(table: Table, form: Form) -> None:
         typer.echo("")
 
 
+def show_answer(records: Records) -> None:
+    """Print what a finished study comes to: three tables and at most six lines; the page shows the others."""
+    from trajsoup.report.sections.answer import headlines
+    from trajsoup.report.sections.conditions import conditions_table
+    from trajsoup.report.sections.crossing import crossing_table
+    from trajsoup.report.sections.results import main_table
+    from trajsoup.study.records.results import ConditionsRecord, sweep_of
+
+    crossing = sweep_of(records, "crossing")
+    tables = [main_table(records), conditions_table(records.require(ConditionsRecord))]
+    for table in tables if crossing is None else [crossing_table(crossing), *tables]:
+        show(table, Form.TERMINAL)
+    for line in headlines(records):
+        typer.echo(line)
+
+
 def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     """Print all tables of a finished study."""
     from trajsoup.report.sections.ablations import sweep_table

@@ -118,14 +118,8 @@ def require_fits(model: Any, tokens: TokenSet, *, settings: ValidationSettings) 
 def batches(tokens: TokenSet, *, count: int, settings: ValidationSettings) -> Iterator[Batch]:
     """Cut documents into windows and group windows of like length, so that little is padding."""
     document, start, length = _windows(tokens.starts[: count + 1], window=settings.window)
-    order = np.argsort(-length, kind="stable")
-    position = 0
-    while position < len(order):
-        longest = int(length[order[position]])
-        rows = order[position : position + max(settings.batch_tokens // longest, 1)]
-        position += len(rows)
-        inputs = np.zeros((len(rows), longest), np.int64)
-        targets = np.zeros((len(rows), longest), np.int64)
+    for rows in like_lengths(length, batch_tokens=settings.batch_tokens):
+        inputs, targets = (np.zeros((len(rows), length[rows[0]]), np.int64) for _ in range(2))
         for i, row in enumerate(rows):
             first, size = int(start[row]), int(length[row])
             begin = int(tokens.starts[document[row]])
@@ -134,6 +128,16 @@ def batches(tokens: TokenSet, *, count: int, settings: ValidationSettings) -> It
             inputs[i, 0] = end_id if first == begin else tokens.tokens[first - 1]
             inputs[i, 1:size] = targets[i, : size - 1]
         yield Batch(inputs=inputs, targets=targets, lengths=length[rows], document=document[rows])
+
+
+def like_lengths(lengths: NDArray[np.int64], *, batch_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Positions of as many lengths as fit into a batch together, the longest first."""
+    order = np.argsort(-lengths, kind="stable")
+    position = 0
+    while position < len(order):
+        rows = order[position : position + max(batch_tokens // int(lengths[order[position]]), 1)]
+        position += len(rows)
+        yield rows
 
 
 def batch_scorer(model: Any) -> Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]:

@@ -51,6 +51,7 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
     made = make_sections(records) if made is None else made
     plan, branches = records.read(PlanRecord), branch_states(records)
     stages = stage_states(records, branches)
+    running = is_running(stages)
     body = (
         _environment()
         .get_template("body.html.j2")
@@ -59,10 +60,10 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
             folder=records.study.resolve().name,
             answer=read_answer(records),
             stages=stages,
-            running=is_running(stages),
+            running=running,
             branches=branches,
             notes=() if plan is None else plan.notes,
-            sections=made,
+            sections=[shown for shown in made if running or not shown.is_empty],
         )
     )
     return Parts(

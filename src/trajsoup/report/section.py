@@ -74,6 +74,11 @@ class Shown:
     section: Section | None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but the sentence that says so."""
+        return not (self.content.figures or self.content.every_table or self.content.commands)
+
+    @property
     def content(self) -> Section:
         """What it shows: nothing where it is missing."""
         return self.section or Section()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trajsoup.core.scores import DocumentLosses, TestScores
-from trajsoup.study.stages.estimates import FEWEST, compared, loss_estimate
+from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores
+from trajsoup.study.stages.estimates import FEWEST, answer_estimate, compared, loss_estimate
 
 
 def scores(targets, *, shift=0.0):
@@ -24,3 +24,14 @@ def test_below_thirty_effective_documents_there_is_a_difference_and_no_interval(
     for one in (found, loss_estimate(mine, resamples=200)):
         assert ((one.low is not None), (one.high is not None)) == (has_interval, has_interval)
     assert (found.p is not None) == has_interval
+
+
+def test_the_loss_of_right_answers_is_a_mean_over_configurations_not_items():
+    few, many = (
+        TaskResult(name=name, category="c", correct=np.zeros(n), answer_loss=np.full(n, loss))
+        for name, n, loss in (("a", 40, 1.0), ("b", 400, 3.0))
+    )
+    found = answer_estimate(TestScores(tasks=(few, many)), resamples=50)
+    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    unknown = TaskResult(name="c", category="c", correct=np.zeros(3))
+    assert answer_estimate(TestScores(tasks=(few, unknown)), resamples=50) is None

@@ -27,7 +27,7 @@ from trajsoup.lm.tasks.documents import document_tasks
 from trajsoup.lm.tasks.items import Item, Metric, Task, items, items_digest, require_answerable
 from trajsoup.lm.tasks.prepared import PreparedSuite, PreparedTask
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer
-from trajsoup.lm.validate import Batch, logit_reader
+from trajsoup.lm.validate import Batch, like_lengths, logit_reader
 
 BATCH_TOKENS = 8192
 LINE_END = "\n"  # ends every continuation, so that 8 is not taken for the beginning of 82
@@ -190,13 +190,8 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
 def _batches(sequences: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[Batch]:
     """Sequences of like length; `document` numbers them."""
     lengths = np.array([len(sequence) - 1 for sequence in sequences])
-    order = np.argsort(-lengths, kind="stable")
-    position = 0
-    while position < len(order):
-        longest = int(lengths[order[position]])
-        rows = order[position : position + max(batch_tokens // longest, 1)]
-        position += len(rows)
-        inputs, targets = (np.zeros((len(rows), longest), np.int64) for _ in range(2))
+    for rows in like_lengths(lengths, batch_tokens=batch_tokens):
+        inputs, targets = (np.zeros((len(rows), lengths[rows[0]]), np.int64) for _ in range(2))
         for i, row in enumerate(rows):
             sequence = sequences[row]
             inputs[i, : len(sequence) - 1] = sequence[:-1]

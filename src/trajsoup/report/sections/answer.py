@@ -11,11 +11,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trajsoup.core.signal import Signal
+from trajsoup.report.style import difference_text, interval_text
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
     ComparisonRecord,
     ComparisonsRecord,
+    ConditionsRecord,
     Evidence,
     RowRecord,
     RowsRecord,
@@ -141,3 +144,44 @@ def _lines(
         )
         for c in asked
     )
+
+
+HEADLINES = (  # comparison, signal, the line's beginning
+    ("soup-serial", Signal.LOSS, "Soup of the tokens of one run, against that run merged"),
+    ("soup-limited", Signal.LOSS, "The same, against the best of all runs of that length, merged"),
+    ("soup-extended", Signal.LOSS, "Soup of full branches, against the best of them merged"),
+    ("merge", Signal.LOSS, "Merging within one run, against its best checkpoint"),
+    ("soup-limited", Signal.ACCURACY, "Tasks: soup of the same tokens, against the best run merged"),
+)
+
+
+def headlines(records: Records) -> tuple[str, ...]:
+    """The answer in at most six lines for a terminal: what was compared, by how much, how sure; what was not met."""
+    answer, compared = records.read(AnswerRecord), records.read(ComparisonsRecord)
+    if answer is None or compared is None or answer.loss is None:
+        return () if answer is None else answer.words[:6]
+    seeds = records.read(SeedsRecord)
+    spreads = {} if seeds is None else {(s.name, s.signal): s for s in seeds.comparisons}
+    found = {(c.name, c.signal): c for c in compared.comparisons}
+    lines = [
+        f"{words}: {_measured(found[name, signal], spreads.get((name, signal)))}"
+        for name, signal, words in HEADLINES
+        if (name, signal) in found
+    ]
+    conditions = records.read(ConditionsRecord)
+    if conditions is not None:
+        missed = [f"{c.name} ({c.measured})" for c in conditions.conditions if c.met is not True]
+        met = len(conditions.conditions) - len(missed)
+        more = f"; not {', '.join(missed)}" if missed else ""
+        lines.append(f"Conditions met: {met} of {len(conditions.conditions)}{more}.")
+    return tuple(lines)
+
+
+def _measured(one: ComparisonRecord, seeds: SeedSpread | None) -> str:
+    spread = None if seeds is None or seeds.p is None else seeds
+    value = one.difference if spread is None else spread.mean
+    interval = interval_text(*((one.low, one.high) if spread is None else (spread.low, spread.high)), one.signal)
+    evidence = one.evidence if spread is None else spread.evidence
+    sure = {Evidence.STRONG: "better", Evidence.AGAINST: "worse"}.get(evidence, evidence.value)
+    count = "" if spread is None else f", better in {spread.better} of {len(spread.values)} seeds"
+    return f"{difference_text(value, one.signal)}{'' if interval is None else f' [{interval}]'}, {sure}{count}."

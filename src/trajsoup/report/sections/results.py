@@ -87,6 +87,8 @@ def main_table(records: Records) -> Table:
         for name in dict.fromkeys(name for e in found.evaluations for name in e.categories):
             columns[name] = lambda e, name=name: score(e.categories.get(name), Signal.ACCURACY)
         columns["average"] = lambda e: estimate(e.overall_average, Signal.ACCURACY)
+    if any(e.answer_loss for e in found.evaluations):
+        columns["answer loss"] = lambda e: estimate(e.answer_loss, Signal.LOSS)
     first = found.evaluations[0]
     return tabulate(
         "main",

@@ -263,6 +263,7 @@ class Evaluation:
     split: Split
     loss: Estimate
     overall_average: Estimate | None
+    answer_loss: Estimate | None = None  # nats of the right answers: as the average, but smooth
     categories: Shares = field(default_factory=dict[str, float | None])
     tasks: Shares = field(default_factory=dict[str, float | None])
     sources: Shares = field(default_factory=dict[str, float | None])  # loss by source of documents
@@ -563,6 +564,29 @@ class FineTuningRecord:
     comparisons: tuple[ComparisonRecord, ...]
     ties: tuple[ColumnTies, ...] = ()
     strongest_single: str | None = None  # row: the single merge chosen anew, after fine-tuning, on validation items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What must be so before a soup of this study says anything, and whether it is."""
+
+    name: str
+    question: str
+    wanted: str
+    measured: str
+    value: float | None  # None: could not be measured, `measured` says why
+    met: bool | None
+    comparisons: tuple[ComparisonRecord, ...] = ()  # that it was measured by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionsRecord:
+    """Whether the paper's question can be asked of this study."""
+
+    FILE: ClassVar[str] = "conditions"
+    SEVERAL: ClassVar[bool] = False
+    inputs: Mapping[str, str]
+    conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from trajsoup.study.records import results, scaling
 from trajsoup.study.records.files import Record
 from trajsoup.study.stages.answer import answer_stage
 from trajsoup.study.stages.comparisons import comparisons_stage
+from trajsoup.study.stages.conditions import conditions_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.fine_tuning import fine_tuning_stage
 from trajsoup.study.stages.frontier import frontier_stage, has_frontier
@@ -61,6 +62,7 @@ STAGES = (
     Stage(record=scaling.FrontierRecord, run=frontier_stage, wanted=has_frontier),
     Stage(record=scaling.TheoryRecord, run=theory_stage),
     Stage(record=results.GeometryRecord, run=geometry_stage),
+    Stage(record=results.ConditionsRecord, run=conditions_stage),
     Stage(record=results.FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),
     Stage(record=results.AnswerRecord, run=answer_stage),
     Stage(

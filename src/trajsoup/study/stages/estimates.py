@@ -31,6 +31,15 @@ def accuracy_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
     return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.ACCURACY, resamples=resamples))
 
 
+def answer_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
+    """The loss of right answers, a mean over configurations as the Overall Average is, with its interval over items."""
+    known = [(task, task.answer_loss) for task in scores.tasks if task.answer_loss is not None]
+    if not known or len(known) < len(scores.tasks):
+        return None
+    sums, counts = zip(*(task.by_unit(losses) for task, losses in known), strict=True)
+    return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.LOSS, resamples=resamples))
+
+
 def compared(
     name: str,
     model: str,

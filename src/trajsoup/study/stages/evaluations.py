@@ -5,7 +5,7 @@ from __future__ import annotations
 from trajsoup.core.scores import TestScores
 from trajsoup.study.file.lm_eval import left_out
 from trajsoup.study.records.results import Evaluation, EvaluationsRecord, RowsRecord, Split
-from trajsoup.study.stages.estimates import accuracy_estimate, loss_estimate, row_of
+from trajsoup.study.stages.estimates import accuracy_estimate, answer_estimate, loss_estimate, row_of
 from trajsoup.study.stages.protocol import protocol_fields
 from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows
 from trajsoup.study.workbench import Workbench
@@ -47,6 +47,7 @@ def evaluation(name: str, scores: TestScores, *, seeds: tuple[int, ...], resampl
         split=Split.TEST,
         loss=loss_estimate(scores, resamples=resamples),
         overall_average=accuracy_estimate(scores, resamples=resamples),
+        answer_loss=answer_estimate(scores, resamples=resamples),
         categories=scores.category_means,
         tasks={task.name: task.accuracy for task in scores.tasks},
         sources=scores.losses.by_source(),
