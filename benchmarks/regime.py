@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 EVERY, COUNT = 12 * 32 * 128, 24  # a checkpoint every 49,152 tokens, horizon 1,179,648
-HORIZONS = (4, 6, 8, 12, 16, 18, 24)  # checkpoints of the serial run
-KS = (1, 2, 4, 8, 12, 16, 24)
+HORIZONS = (4, 6, 8, 12, 16, 18, 24, 36)  # checkpoints of the serial run
+KS = (1, 2, 4, 8, 12, 16, 24, 36)
 FLAT = 0.002  # nats: what the merged serial run may still gain from the second half of its tokens
 
 FIRST = [  # the first map
@@ -32,10 +32,9 @@ SECOND = [  # the second: what keeps a run that has nothing more to learn from u
     for size in (125_000, 250_000)
     for decay in (0.5, 1.0, 2.0, 4.0)
 ]
-THIRD = [  # the same at twice the learning rate
-    {"train_bytes": size, "lr": 8e-3, "batch": 16, "weight_decay": decay}
-    for size in (125_000, 250_000)
-    for decay in (0.1, 0.5)
+THIRD = [  # longer, between the cells of the second
+    {"train_bytes": size, "lr": lr, "batch": 16, "weight_decay": 0.5, "checkpoints": 36}
+    for size, lr in ((250_000, 4e-3), (180_000, 4e-3), (250_000, 8e-3), (180_000, 8e-3))
 ]
 CELLS = FIRST + SECOND + THIRD
 
@@ -69,7 +68,7 @@ def study(cell: dict[str, Any]) -> dict[str, Any]:
         "fork_point": "builtin",
         "corpus": {"document_tokens": 128, "train_bytes": cell["train_bytes"]},
         "sequence_length": 128,
-        "horizon": EVERY * COUNT,
+        "horizon": EVERY * cell.get("checkpoints", COUNT),
         "checkpoint_every": EVERY,
         "max_epochs": 100,
         "baseline": {"peak_lr": cell["lr"], "global_batch": cell["batch"], "weight_decay": cell["weight_decay"]},
@@ -110,7 +109,7 @@ def measure(cell: dict[str, Any], folder: Path) -> dict[str, Any]:
     assert fork.losses is not None
     (serial,) = with_scores((serial,), scores)
     merged: dict[int, dict[str, Any]] = {}
-    for horizon in (count * EVERY for count in HORIZONS):
+    for horizon in (count * EVERY for count in HORIZONS if count <= len(serial.candidates)):
         have = sum(c.tokens <= horizon for c in serial.candidates)
         rows = [soup_row([serial], k=k, horizon=horizon, name=str(k)) for k in KS if k <= have]
         found = scorer.validate(rows, tasks=False)

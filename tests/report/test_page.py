@@ -57,6 +57,7 @@ def test_the_page_shows_the_answer_first_and_the_sections_in_order(records):
     assert ids == [
         "answer",
         "crossing",
+        "conditions",
         "results",
         "curves",
         "compute",

@@ -76,7 +76,7 @@ def killed_and_rerun(tmp_path, *, kills):
     last = start(troubled)
     assert last.wait() == 0, last.stderr.read()
     assert records_of(troubled) == records_of(quiet)
-    assert len(records_of(quiet)) == 11
+    assert len(records_of(quiet)) == 12
     plan = json.loads((quiet / "records" / "plan.json").read_text())
     assert all("last 0.25 decays" in branch["recipe"]["schedule"] for branch in plan["branches"].values())
 
