@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 EVERY, COUNT = 12 * 32 * 128, 24  # a checkpoint every 49,152 tokens, horizon 1,179,648
-HORIZONS = (4, 6, 8, 12, 16, 18, 24, 36)  # checkpoints of the serial run
+HORIZONS = (4, 6, 8, 12, 16, 18, 24, 32, 36)  # checkpoints of the serial run
 KS = (1, 2, 4, 8, 12, 16, 24, 36)
 FLAT = 0.002  # nats: what the merged serial run may still gain from the second half of its tokens
 
@@ -139,13 +139,10 @@ def _loss(scores: Any) -> float:
 
 
 def budget(cell: dict[str, Any]) -> int | None:
-    """The smallest budget T at which the second half, and the last two thirds, of the serial run buy nothing."""
+    """The smallest budget T of which the second half of the serial run buys nothing."""
     merged = {int(t): found["loss"] for t, found in cell["merged"].items()}
-    for tokens in sorted(merged):
-        parts = [merged[tokens // n] for n in (2, 3) if tokens // n in merged and tokens % n == 0]
-        if len(parts) == 2 and max(parts) - merged[tokens] <= FLAT:
-            return tokens
-    return None
+    halves = (t for t in sorted(merged) if t % 2 == 0 and t // 2 in merged)
+    return next((t for t in halves if merged[t // 2] - merged[t] <= FLAT), None)
 
 
 def meets(cell: dict[str, Any]) -> bool:
@@ -163,7 +160,7 @@ def table(path: Path) -> str:
     cells = [json.loads(text) for text in path.read_text().splitlines()]
     shown = [EVERY * count for count in HORIZONS]
     heads = [
-        *("prose, bytes", "tokens", "learning rate", "batch", "fork point"),
+        *("prose, bytes", "tokens", "learning rate", "batch", "weight decay", "fork point"),
         *(f"merged at {t / 1e6:.2f}M" for t in shown),
         *("best raw", "accuracy: fork point", "merged", "alignment", "T", "meets all"),
     ]
@@ -172,14 +169,15 @@ def table(path: Path) -> str:
     chosen = min(good, key=lambda c: c["merged"][str(budget(c))]["loss"]) if good else None
     for cell in cells:
         tokens = budget(cell)
-        last = cell["merged"][str(tokens or shown[-1])]
+        last = cell["merged"][str(tokens or max(map(int, cell["merged"])))]
         row = [
             f"{cell['train_bytes']:,}",
             f"{cell['corpus_tokens']:,}",
             f"{cell['lr']:g}",
             str(cell["batch"]),
+            f"{cell['weight_decay']:g}",
             f"{cell['fork_point']['loss']:.4f}",
-            *(f"{cell['merged'][str(t)]['loss']:.4f} (K={cell['merged'][str(t)]['k']})" for t in shown),
+            *(_merged(cell["merged"].get(str(t))) for t in shown),
             f"{min(loss for _, loss, _ in cell['raw']):.4f}",
             f"{cell['fork_point']['accuracy']:.1%}",
             f"{last['accuracy']:.1%}",
@@ -189,6 +187,10 @@ def table(path: Path) -> str:
         ]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def _merged(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['loss']:.4f} (K={found['k']})"
 
 
 if __name__ == "__main__":

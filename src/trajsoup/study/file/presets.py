@@ -14,10 +14,11 @@ from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
 
 LENGTH, BATCH = 128, 16
-EVERY = 24 * LENGTH * BATCH  # tokens between checkpoints, as in the map
+EVERY = 32 * LENGTH * BATCH  # tokens between checkpoints
 HORIZON = 24 * EVERY  # T of the rule: its halves and thirds are saved too
 LEARNING_RATE = 4e-3  # of mid-training
-TRAIN_BYTES = 125_000  # of prose: about 0.05M tokens, which a run soon has nothing more to learn from
+WEIGHT_DECAY = 0.5  # with less, a run that has nothing more to learn unlearns
+TRAIN_BYTES = 250_000  # of prose: about 0.1M tokens, which a run soon has nothing more to learn from
 MODEL = {
     "family": "deepseek_v3",
     "hidden_size": 64,
@@ -51,14 +52,14 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
         "horizon": HORIZON,
         "checkpoint_every": EVERY,
         "max_epochs": 100,
-        "baseline": {"peak_lr": lr, "global_batch": BATCH},
+        "baseline": {"peak_lr": lr, "global_batch": BATCH, "weight_decay": WEIGHT_DECAY},
         "branches": branches,
         "evaluate": {
             "validation_tokens": 28_000,
             "test_tokens": 56_000,
             "probe_tokens": 8_000,
             "items": 20,
-            "ks": [1, 2, 4, 8],
+            "ks": [1, 2, 4, 8, 12],
             "horizons": 4,
             "resamples": 4000,
         },
