@@ -139,10 +139,13 @@ def _loss(scores: Any) -> float:
 
 
 def budget(cell: dict[str, Any]) -> int | None:
-    """The smallest budget T of which the second half of the serial run buys nothing."""
+    """The smallest budget T at which the second half, and the last two thirds, of the serial run buy nothing."""
     merged = {int(t): found["loss"] for t, found in cell["merged"].items()}
-    halves = (t for t in sorted(merged) if t % 2 == 0 and t // 2 in merged)
-    return next((t for t in halves if merged[t // 2] - merged[t] <= FLAT), None)
+    for tokens in sorted(merged):
+        parts = [merged[tokens // n] for n in (2, 3) if tokens // n in merged and tokens % n == 0]
+        if len(parts) == 2 and max(parts) - merged[tokens] <= FLAT:
+            return tokens
+    return None
 
 
 def meets(cell: dict[str, Any]) -> bool:

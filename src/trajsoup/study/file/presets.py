@@ -14,11 +14,11 @@ from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
 
 LENGTH, BATCH = 128, 16
-EVERY = 32 * LENGTH * BATCH  # tokens between checkpoints
+EVERY = 24 * LENGTH * BATCH  # tokens between checkpoints, as in the map
 HORIZON = 24 * EVERY  # T of the rule: its halves and thirds are saved too
 LEARNING_RATE = 4e-3  # of mid-training
 WEIGHT_DECAY = 0.5  # with less, a run that has nothing more to learn unlearns
-TRAIN_BYTES = 250_000  # of prose: about 0.1M tokens, which a run soon has nothing more to learn from
+TRAIN_BYTES = 125_000  # of prose: about 0.05M tokens, which a run soon has nothing more to learn from
 MODEL = {
     "family": "deepseek_v3",
     "hidden_size": 64,
@@ -42,7 +42,11 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
     branches: dict[str, Any] = {
         "EXP1": {},
         "EXP2": {"seed": 1001},
-        "EXP3": {"peak_lr": round(lr / 2**0.5, 6), "global_batch": BATCH // 2},
+        "EXP3": {  # per token the same noise and the same decay
+            "peak_lr": round(lr / 2**0.5, 6),
+            "global_batch": BATCH // 2,
+            "weight_decay": round(WEIGHT_DECAY / 2**0.5, 4),
+        },
     }
     quick = {
         "kind": "train",
