@@ -88,6 +88,13 @@ def test_a_bf16_model_with_tied_embeddings_keeps_them_tied_in_its_checkpoints(tm
     assert {n: t.dtype for n, t in saved.items()} == {n: t.dtype for n, t in start.items()}
 
 
+def test_a_first_checkpoint_that_is_not_of_the_fork_points_kind_ends_the_branch_at_once(tmp_path, fork_point):
+    job = make_job(tmp_path / "EXP1", fork_point, dtype="bfloat16")
+    with pytest.raises(TrainError, match=r"first checkpoint is not of the fork point's kind.* dtype F32 and BF16"):
+        train_branch(job)
+    assert checkpoints(job.folder) == {1024}
+
+
 def test_positions_are_equal_for_every_batch_size(tmp_path, fork_point):
     for batch in (4, 8, 16):
         recipe = Recipe(peak_lr=1e-3, global_batch=batch)
@@ -214,7 +221,10 @@ def test_a_nan_never_reaches_the_weights(tmp_path, fork_point, monkeypatch, loss
 
 
 def test_a_bf16_fork_point_gets_bf16_checkpoints(tmp_path, fork_point):
-    job = make_job(tmp_path / "EXP1", fork_point, dtype="bfloat16", horizon=1024)
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(fork_point, dtype=torch.bfloat16).save_pretrained(tmp_path / "fork")
+    job = make_job(tmp_path / "EXP1", tmp_path / "fork", dtype="bfloat16", horizon=1024)
     train_branch(job)
     tensors = weights(job.folder, 4)
     kept = {name for name, t in tensors.items() if t.dtype == torch.float32}

@@ -98,6 +98,16 @@ def test_the_geometry_record_has_every_completion_field_of_the_paper(ran):
         assert path.losses[round(10 * path.best_lambda)] == path.best_loss == min(path.losses)
 
 
+def test_the_model_to_take_is_whatever_validates_best(ran):
+    rows = ran.records.require(RowsRecord)
+    best = rows.best()
+    assert best.validation_loss == min(row.validation_loss for row in rows.rows)
+    ingredients = json.loads((ran.soup / "soup.json").read_text())["ingredients"]
+    assert sorted(i["weight"] for i in ingredients) == sorted(best.weights.values())
+    raw = dataclasses.replace(rows.rows[0], validation_loss=best.validation_loss - 1)
+    assert dataclasses.replace(rows, rows=(*rows.rows, raw)).best() is raw
+
+
 def test_the_five_conditions_are_measured_from_the_records_they_name(ran):
     found = {c.name: c for c in ran.records.require(ConditionsRecord).conditions}
     assert list(found) == ["size", "skills", "alignment", "saturation", "fork point"]

@@ -84,7 +84,11 @@ def overview(records: Records) -> RenderableType:
         said.append(one.question, style="not bold default")
         parts.append(said)
     if answer.shipped is not None:
-        parts.append(Text(f"the model to take: {records.study.resolve().name}/{answer.record.soup_folder}"))
+        parts.append(
+            Text(
+                f"the model to take: {records.study.resolve().name}/{answer.record.soup_folder} ({answer.shipped.label})"
+            )
+        )
     return Group(*parts)
 
 

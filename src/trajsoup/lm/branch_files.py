@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trajsoup.errors import OutputError, TrainError
-from trajsoup.store.checkpoint import TOKENIZER_FILES
+from trajsoup.errors import MismatchError, OutputError, TrainError
+from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_same
 from trajsoup.store.publish import sync_tree
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ def save_checkpoint(
                     shutil.copyfile(tokenizer / name, unfinished / name)
     accelerator.wait_for_everyone()
     return out
+
+
+def require_like_fork_point(saved: Path, fork_point: Path) -> None:
+    """Refuse a checkpoint that could not be compared with the fork point, before more is trained."""
+    try:
+        require_same(open_checkpoint(fork_point), open_checkpoint(saved))
+    except MismatchError as error:
+        raise TrainError(
+            f"the branch's first checkpoint is not of the fork point's kind, so it ends here: {error}"
+        ) from error
 
 
 def save_state(

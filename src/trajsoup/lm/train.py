@@ -20,7 +20,14 @@ from accelerate import Accelerator
 
 from trajsoup.core.schedule import learning_rate
 from trajsoup.errors import DivergedError, TrainError
-from trajsoup.lm.branch_files import append_metrics, load_state, rewind_metrics, save_checkpoint, save_state
+from trajsoup.lm.branch_files import (
+    append_metrics,
+    load_state,
+    require_like_fork_point,
+    rewind_metrics,
+    save_checkpoint,
+    save_state,
+)
 from trajsoup.lm.data_order import DataOrder
 from trajsoup.lm.job import BranchJob, Precision
 from trajsoup.lm.models import open_model
@@ -108,7 +115,7 @@ def train_branch(job: BranchJob) -> Trained:
             losses, logged_tokens, logged_at = [], tokens, now
         if at_checkpoint:
             before = time.perf_counter()
-            save_checkpoint(
+            saved = save_checkpoint(
                 placed,
                 folder=job.folder,
                 step=step,
@@ -116,6 +123,8 @@ def train_branch(job: BranchJob) -> Trained:
                 tokenizer=job.tokenizer,
                 accelerator=accelerator,
             )
+            if tokens == job.checkpoint_every:
+                require_like_fork_point(saved, job.fork_point)
             if tokens == job.horizon or _state_is_due(accelerator, last=state_at, now=before):
                 save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
                 state_at = before

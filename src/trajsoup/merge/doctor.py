@@ -5,6 +5,7 @@ Branches -> open and compare signatures -> one Gram pass -> judgements in words,
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,9 @@ from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
 from trajsoup.engine.kept_gram import FILE, MATRICES, groups, kept_gram
 from trajsoup.engine.workers import Options
-from trajsoup.errors import CheckpointError, ScreenError
+from trajsoup.errors import CheckpointError, MismatchError, ScreenError
 from trajsoup.merge.branches import Branch, Branches
-from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same, same_dtypes
 from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, absolute, place
 
@@ -94,6 +95,8 @@ def examine(
     checkpoints, problems = _open(study)
     fork = None if study.fork_point is None else absolute(study.fork_point)
     _require_fork_point(fork, problems)
+    other_type = fork is not None and fork not in checkpoints
+    fork = None if other_type else fork
     matrix = _matrix(checkpoints, fork, None if folder is None else Path(folder), options, executor, progress)
     for found in matrix.nonfinite:
         problems.setdefault(found.key, f"{found.key}: tensor {found.tensor!r} in {found.file} holds NaN or Inf")
@@ -109,7 +112,8 @@ def examine(
     pairs, pairs_by, pair_notes = _pairs(study, examined, matrix, problems, relation)
     notes = [*study.notes, *screen_note, *pair_notes]
     if matrix.centre is None and len(study.branches) > 1:
-        notes.append("no --fork-point given: whether the runs share one is judged from their distances")
+        why = "the fork point is stored in another float type" if other_type else "no --fork-point given"
+        notes.append(f"{why}: whether the runs share one is judged from their distances")
     return Examination(
         branches=examined, reference=reference, pairs=pairs, pairs_by=pairs_by, notes=tuple(dict.fromkeys(notes))
     )
@@ -178,11 +182,21 @@ def _pairs(
 
 
 def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
-    """Open what can be opened and agrees with the first; say what is wrong with the rest."""
-    paths = [] if study.fork_point is None else [study.fork_point]
-    paths += [s.path for b in study.branches for s in b.checkpoints]
+    """Open what can be opened and agrees with the first; say what is wrong with the rest.
+
+    A fork point that differs in its float types alone is no problem, and is left out: it cannot be subtracted as it is.
+    """
+    paths = [s.path for b in study.branches for s in b.checkpoints]
     opened: dict[str, Checkpoint] = {}
     problems: dict[str, str] = {}
+    if study.fork_point is not None:
+        key = absolute(study.fork_point)
+        try:
+            fork, first = open_checkpoint(key), _first_opened(paths)
+            if first is None or same_dtypes(fork, first) or not _differ_in_dtypes_alone(fork, first):
+                opened[key] = fork
+        except CheckpointError as error:
+            problems[key] = str(error)
     for path in paths:
         key = absolute(path)
         try:
@@ -195,6 +209,21 @@ def _open(study: Branches) -> tuple[dict[str, Checkpoint], dict[str, str]]:
     if not opened:
         raise CheckpointError(next(iter(problems.values())))
     return opened, problems
+
+
+def _differ_in_dtypes_alone(fork: Checkpoint, first: Checkpoint) -> bool:
+    try:
+        require_same(fork, first, dtypes=False)
+    except MismatchError:
+        return False
+    return True
+
+
+def _first_opened(paths: Sequence[Place]) -> Checkpoint | None:
+    for path in paths:
+        with contextlib.suppress(CheckpointError):
+            return open_checkpoint(path)
+    return None
 
 
 def _require_fork_point(fork: str | None, problems: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, choose
-from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, require_same
+from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, require_same, same_dtypes
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.publish import require_free
 from trajsoup.store.remote import Place, RemotePath, absolute, place
@@ -97,19 +97,23 @@ def plan_row(
     checkpoints = _open_all(row.weights)
     first = next(iter(checkpoints.values()))
     template = first if fork_point is None else open_checkpoint(fork_point)
+    require_same(template, first, dtypes=False)
     for checkpoint in checkpoints.values():
-        if checkpoint is not template:
-            require_same(template, checkpoint)
+        require_same(first, checkpoint)
     _refuse_copies(checkpoints)
     source = None if exact_from is None else absolute(exact_from)
     if source is not None and source not in checkpoints:
         checkpoints[source] = open_checkpoint(source)
-        require_same(template, checkpoints[source])
+        require_same(first, checkpoints[source])
     return SoupPlan(
         row=row,
         checkpoints=checkpoints,
         candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
-        layout=make_layout(template, dtype=None if dtype is None else DTYPES[dtype], shard_bytes=shard_bytes),
+        layout=make_layout(
+            template if same_dtypes(template, first) else first,
+            dtype=None if dtype is None else DTYPES[dtype],
+            shard_bytes=shard_bytes,
+        ),
         template=template,
         choice=choice,
         verdicts=verdicts,

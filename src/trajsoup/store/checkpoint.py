@@ -110,8 +110,11 @@ def missing_code(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(file for file in own if not (checkpoint.folder / file).is_file())
 
 
-def require_same(first: Checkpoint, other: Checkpoint) -> None:
-    """Refuse two ingredients that differ in names, shapes, dtypes, config, tokenizer or code; name the first difference."""
+def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -> None:
+    """Refuse two ingredients that differ in names, shapes, dtypes, config, tokenizer or code; name the first difference.
+
+    Without `dtypes`, for a fork point: it is no ingredient, and training often goes on in another float type.
+    """
     a, b = first.tensors, other.tensors
     for name, tensor in a.items():
         if name not in b:
@@ -119,7 +122,7 @@ def require_same(first: Checkpoint, other: Checkpoint) -> None:
         twin = b[name]
         if tensor.shape != twin.shape:
             raise _mismatch(first, other, f"tensor {name!r} has shape {list(tensor.shape)} and {list(twin.shape)}")
-        if tensor.dtype != twin.dtype:
+        if tensor.dtype != twin.dtype and (dtypes or not {tensor.dtype, twin.dtype} <= FLOATS):
             raise _mismatch(first, other, f"tensor {name!r} has dtype {tensor.dtype} and {twin.dtype}")
     if (extra := next((name for name in b if name not in a), None)) is not None:
         raise _mismatch(first, other, f"tensor {extra!r} is in the second only")
@@ -131,6 +134,13 @@ def require_same(first: Checkpoint, other: Checkpoint) -> None:
             raise _mismatch(
                 first, other, f"{file} differs", cure=_SAME_CODE if str(file).endswith(".py") else _SAME_KIND
             )
+
+
+def same_dtypes(first: Checkpoint, other: Checkpoint) -> bool:
+    """Whether the tensors that both have are stored in the same types."""
+    return all(
+        tensor.dtype == other.tensors[name].dtype for name, tensor in first.tensors.items() if name in other.tensors
+    )
 
 
 def _walk(folder: Place) -> Iterator[tuple[Place, list[str], list[str]]]:

@@ -20,7 +20,7 @@ from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
 from trajsoup.lm.corpus import Corpus, load_corpus
-from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, side_files_here
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, same_dtypes, side_files_here
 from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
@@ -111,9 +111,13 @@ class Workbench:
 
     @functools.cached_property
     def fork_point(self) -> Place | None:
-        """Its folder."""
+        """Its folder. Of existing runs that went on in another float type it is none: it cannot be subtracted or streamed."""
         if isinstance(self.setup, ForeignStudy):
-            return self.setup.runs.fork_point
+            runs = self.setup.runs
+            if runs.fork_point is None:
+                return None
+            fork, first = open_checkpoint(runs.fork_point), open_checkpoint(runs.branches[0].checkpoints[0].path)
+            return runs.fork_point if same_dtypes(fork, first) else None
         link = self.setup.output / FORK_POINT
         return link if link.exists() else None
 

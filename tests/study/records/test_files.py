@@ -65,3 +65,22 @@ def test_records_of_a_kind_with_several_have_names(tmp_path):
         records.write(sweep)
     assert Records(tmp_path).every(SweepRecord) == {"mine": sweep}
     assert Records(tmp_path).path(SweepRecord, "mine") == tmp_path / "records" / "sweeps" / "mine.json"
+
+
+def test_a_sweep_of_records_that_have_changed_since_is_not_shown(tmp_path):
+    with writing(tmp_path) as records:
+        records.write(evaluations(1.0))
+        digest = records.digest(EvaluationsRecord)
+        swept = SweepRecord(
+            inputs={"evaluations": digest, "entries": "0"},
+            name="s",
+            kind="k",
+            title="",
+            paper="",
+            x_label="",
+            points=(),
+        )
+        records.write(swept)
+        assert list(records.every(SweepRecord)) == ["s"]
+        records.write(evaluations(2.0))
+        assert records.every(SweepRecord) == {}

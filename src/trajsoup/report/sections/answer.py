@@ -77,7 +77,7 @@ class Answer:
     lines: tuple[Line, ...]
     level: float | None  # of the intervals
     seeds: int
-    shipped: RowRecord | None  # the soup in the answer's folder: of all soups the best on validation
+    shipped: RowRecord | None  # the model in the answer's folder: whatever validates best
 
     @property
     def headline(self) -> Line:
@@ -113,7 +113,7 @@ def read_answer(records: Records) -> Answer | None:
         lines=_lines(asked, spreads, {row.name: row for row in rows.rows}),
         level=None if compared is None else compared.level,
         seeds=len(set(record.seeds) | set(() if seeds is None else seeds.seeds)),
-        shipped=None if record.soup_folder is None else rows.best_soup(),
+        shipped=None if record.soup_folder is None else rows.best(),
     )
 
 

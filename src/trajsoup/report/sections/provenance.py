@@ -24,7 +24,7 @@ from trajsoup.study.records.results import (
 def section(records: Records) -> Section | None:
     """The soup that was written, checkpoint by checkpoint; every setting; how to run it again."""
     answer, rows = records.read(AnswerRecord), records.read(RowsRecord)
-    best = None if rows is None or answer is None or answer.soup_folder is None else rows.best_soup()
+    best = None if rows is None or answer is None or answer.soup_folder is None else rows.best()
     verify = [f"trajsoup verify {answer.soup_folder}"] if answer is not None and answer.soup_folder is not None else []
     tables = [] if best is None else [ingredients_table(best, records)]
     return Section(

@@ -84,9 +84,13 @@ class Records:
         return found
 
     def every(self, kind: type[R]) -> dict[str, R]:
-        """All records of a kind with several, by name."""
+        """All records of a kind with several, by name; none that was made from records which have changed since."""
         names = sorted(path.stem for path in (self.folder / kind.FILE).glob("*.json"))
-        return {name: self.require(kind, name) for name in names}
+        found = {name: self.require(kind, name) for name in names}
+        return {name: record for name, record in found.items() if self._is_current(record)}
+
+    def _is_current(self, record: Record) -> bool:
+        return all(record.inputs[name] == digest for name, digest in self.digests_by_name(record.inputs).items())
 
     def digest(self, kind: type[Record], name: str | None = None) -> str:
         """sha256 of a record's file: how later records name it among their inputs."""

@@ -236,12 +236,12 @@ class RowsRecord:
     rows: tuple[RowRecord, ...]
 
     def best_soup(self) -> RowRecord | None:
-        """The Trajectory Soup of lowest validation loss, Limited or Extended: the one that is written as a folder."""
+        """The Trajectory Soup of lowest validation loss, Limited or Extended."""
         soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
         return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
 
     def best(self) -> RowRecord | None:
-        """The row of lowest validation loss."""
+        """The row of lowest validation loss, raw checkpoints included: the model to take, written as a folder."""
         scored = [row for row in self.rows if row.validation_loss is not None]
         return min(scored, key=lambda row: row.validation_loss or 0.0, default=None)
 

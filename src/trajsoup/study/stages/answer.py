@@ -1,4 +1,4 @@
-"""The end of a study: the chosen soup as a folder, and the answer."""
+"""The end of a study: the model that validates best as a folder, and the answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOUP = "soup"
 
 
 def answer_stage(bench: Workbench) -> bool:
-    """Write the soup that validation chose, and say what was seen."""
+    """Write the model that validation chose, and say what was seen."""
     records = bench.records
     inputs = records.digests(ValidationRecord, ScreenRecord, RowsRecord, EvaluationsRecord, ComparisonsRecord)
 
@@ -37,7 +37,7 @@ def answer_stage(bench: Workbench) -> bool:
         listed: RowsRecord = records.require(RowsRecord)
         rows = {row.name: row for row in listed.rows}
         found = records.require(ComparisonsRecord).comparisons
-        best = listed.best_soup() or rows[SINGLE]
+        best = listed.best() or rows[SINGLE]
         write_soup(bench, best)
         by_name = {(c.name, c.signal): c for c in found}
         asked = "soup-serial" if ("soup-serial", Signal.LOSS) in by_name else "soup-limited"
