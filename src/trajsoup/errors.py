@@ -99,3 +99,17 @@ class HeldError(TrajsoupError):
 
 class ReportError(TrajsoupError):
     """A report cannot be drawn or shown."""
+
+
+def install(extra: str) -> str:
+    """The command that brings an extra: from the clone that this package was installed from, or from the index."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        origin = distribution("trajectory-soup").read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    url = json.loads(origin).get("url", "") if origin else ""
+    source = url.removeprefix("file://") if url.startswith("file://") else "trajectory-soup"
+    return f"pip install '{source}[{extra}]'"

@@ -164,6 +164,10 @@ DAMAGE = {
     ),
     "fp8": (rewritten(**{"norm.weight": FP8}), r"tensor 'norm.weight' is F8_E4M3, which cannot be averaged: convert"),
     "quantised": (quantised, r"is quantised \(gptq\): .*Dequantise it to bf16 first"),
+    "lora": (
+        rewritten(**{"layers.0.q.lora_A.weight": torch.ones(2)}),
+        r"is a LoRA adapter \(layers.0.q.lora_A.weight\).*merge_and_unload",
+    ),
     "pickle": (pickled, r"pytorch_model.bin may be a pickle .*Convert it to safetensors"),
     "missing": (shutil.rmtree, r"there is no checkpoint at .*/b: check the path"),
 }

@@ -16,6 +16,7 @@ import pytest
 from tests.command import refused, succeeds
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
+from trajsoup.errors import install
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path):
 
 def test_a_missing_library_is_named_with_the_extra(study, monkeypatch):
     monkeypatch.setattr("trajsoup.report.writing.NEEDED", ("no_such_library",))
-    assert "trajectory-soup[report]" in refused("report", study, "--no-images")
+    assert install("report") in refused("report", study, "--no-images")
 
 
 def served(monkeypatch, *args):

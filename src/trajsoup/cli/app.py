@@ -25,7 +25,7 @@ from trajsoup.cli.status import status
 from trajsoup.cli.sweep import sweep
 from trajsoup.cli.train import train
 from trajsoup.cli.verify import verify
-from trajsoup.errors import TrajsoupError
+from trajsoup.errors import TrajsoupError, install
 
 app = typer.Typer(
     name="trajsoup",
@@ -50,7 +50,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
         except ImportError as error:
-            typer.echo(f"error: {error}: install it with pip install 'trajectory-soup[train]'", err=True)
+            typer.echo(f"error: {error}: install it with {install('train')}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
             typer.echo("interrupted: what was finished is kept; run the same command again to go on", err=True)

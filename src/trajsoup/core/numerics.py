@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.errors import TrajsoupError
+from trajsoup.errors import TrajsoupError, install
 
 Array = NDArray[np.float64]
 
@@ -38,6 +38,4 @@ def _scipy(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
-        raise TrajsoupError(
-            "this analysis needs scipy, which is not installed: pip install 'trajectory-soup[analysis]'"
-        ) from error
+        raise TrajsoupError(f"this analysis needs scipy, which is not installed: {install('analysis')}") from error

@@ -18,7 +18,7 @@ from typing import Any
 from trajsoup.engine.executor import ATTEMPTS, Item, Needs, Result, Tally
 from trajsoup.engine.ray_gang import map_gangs
 from trajsoup.engine.ray_hands import end_hands, room_by_node, start_hand
-from trajsoup.errors import ExecutorError
+from trajsoup.errors import ExecutorError, install
 
 POLL_SECONDS = 0.5
 IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
@@ -260,5 +260,5 @@ def _import_ray() -> Any:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise ExecutorError("this needs Ray: pip install 'trajectory-soup[ray]'") from error
+        raise ExecutorError(f"this needs Ray: {install('ray')}") from error
     return ray

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trajsoup.core.splits import Split, document_hash, split_of
-from trajsoup.errors import CorpusError
+from trajsoup.errors import CorpusError, install
 from trajsoup.lm.documents import Document
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.store.fields import At, parse_name
@@ -99,7 +99,7 @@ def prose_files() -> dict[str, Path]:
     for name in LIBRARIES:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
-            raise CorpusError(f"the builtin corpus needs {name}: pip install 'trajectory-soup[train]'")
+            raise CorpusError(f"the builtin corpus needs {name}: {install('train')}")
         folder = Path(spec.origin).parent
         found |= _sources(folder, folder.parent)
     return {name: path for name, path in found.items() if not name.startswith(REPETITIVE)}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from trajsoup.core.quantity import Tokens
 from trajsoup.core.splits import Split, document_hash, split_of
-from trajsoup.errors import CorpusError, OutputError
+from trajsoup.errors import CorpusError, OutputError, install
 from trajsoup.lm import builtin
 from trajsoup.lm.documents import TOKEN_SUFFIXES, Document, files_of, read_documents
 from trajsoup.lm.tasks.training import tasks_digest
@@ -191,7 +191,7 @@ def _identity(spec: CorpusSpec) -> dict[str, Any]:
     """Everything that shapes the tokens, by content."""
     identity: dict[str, Any] = {"format": FORMAT, "document_tokens": spec.document_tokens}
     if importlib.util.find_spec("tokenizers") is None:
-        raise CorpusError("tokenising needs the tokenizers library: pip install 'trajectory-soup[train]'")
+        raise CorpusError(f"tokenising needs the tokenizers library: {install('train')}")
     if spec.tokenizer is None:
         identity |= {"vocab_size": spec.vocab_size, "tokenizers": importlib.metadata.version("tokenizers")}
     else:

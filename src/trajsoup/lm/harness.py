@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from trajsoup.core.scores import TaskResult
-from trajsoup.errors import ScoreError
+from trajsoup.errors import ScoreError, install
 from trajsoup.store.digest import sha256_file
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -300,7 +300,7 @@ def _import() -> Any:
         import lm_eval.evaluator
         import lm_eval.models.huggingface
     except ImportError as error:
-        raise ScoreError("lm-eval is not installed: pip install 'trajectory-soup[eval]'") from error
+        raise ScoreError(f"lm-eval is not installed: {install('eval')}") from error
     return lm_eval
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trajsoup.errors import ReportError
+from trajsoup.errors import ReportError, install
 from trajsoup.report.export import HOW_TO_GET_ONE, export_figures, find_browser
 from trajsoup.report.page import page_parts, render_page
 from trajsoup.report.sections import make_sections
@@ -37,9 +37,7 @@ def require_libraries(names: Sequence[str]) -> None:
     """Refuse early where the extra is not installed."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise ReportError(
-            f"a report needs {', '.join(missing)}: install the extra with `pip install 'trajectory-soup[report]'`"
-        )
+        raise ReportError(f"a report needs {', '.join(missing)}: install the extra with `{install('report')}`")
 
 
 def write_report(study: Path | str, folder: Path | str | None = None, *, images: bool = True) -> Written:

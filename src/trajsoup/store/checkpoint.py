@@ -163,6 +163,13 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
             f"{checkpoint.path} is quantised ({method}): averages of quantised codes mean nothing. "
             "Dequantise it to bf16 first, merge, then quantise the soup"
         )
+    if (
+        adapter := next((name for name in checkpoint.tensors if ".lora_A." in name or ".lora_B." in name), None)
+    ) is not None:
+        raise CheckpointError(
+            f"{checkpoint.path} is a LoRA adapter ({adapter}): the mean of A times the mean of B is not the mean of the "
+            "updates. Merge each adapter into its base model first (PEFT's merge_and_unload), then merge the models"
+        )
     known = FLOATS | EXACT
     for name, tensor in checkpoint.tensors.items():
         if tensor.dtype not in known:

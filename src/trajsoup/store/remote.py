@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trajsoup.errors import StoreError
+from trajsoup.errors import StoreError, install
 from trajsoup.store.retry import ShortAnswerError, retrying
 from trajsoup.store.s3_ranges import range_reader
 
@@ -206,13 +206,11 @@ class RemotePath:
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
-            raise StoreError(f"{self} needs fsspec: pip install 'trajectory-soup[cloud]'") from error
+            raise StoreError(f"{self} needs fsspec: {install('cloud')}") from error
         try:
             return _only_our_retries(url_to_fs(self.url, use_listings_cache=False, **_client_options(self.url))[0])
         except (ImportError, ValueError) as error:
-            raise StoreError(
-                f"cannot use {self}: {error}: pip install 'trajectory-soup[cloud]', or check the URL"
-            ) from error
+            raise StoreError(f"cannot use {self}: {error}: {install('cloud')}, or check the URL") from error
 
     @cached_property
     def _size(self) -> int:
