@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from trajsoup.report.sections.answer import headlines
 from trajsoup.report.sections.branches import screen_table
+from trajsoup.report.sections.conditions import conditions_table
 from trajsoup.report.sections.results import main_table
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.study.file.study import load_training_study
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import AnswerRecord, PlanRecord, ScreenRecord, SeedsRecord
+from trajsoup.study.records.results import AnswerRecord, ConditionsRecord, PlanRecord, ScreenRecord, SeedsRecord
 
 PAGE = Path(__file__).with_name("results.md")
 
@@ -38,6 +40,15 @@ def _study(folder: Path) -> list[str]:
         "on validation, with the same freedom for every row; the numbers are of the test split. "
         "[Which regime this is](regime.md).",
         "",
+        *(f"- {line}" for line in headlines(records)),
+        "",
+        "## The conditions",
+        "",
+        conditions_table(records.require(ConditionsRecord)).markdown(),
+        f"Measured in seed 0; all five are met in {_all_met(folder, seeds.seeds)} of {len(seeds.seeds)} seeds.",
+        "",
+        "## Every model",
+        "",
         main.markdown(),
         "## Which orderings hold",
         "",
@@ -53,6 +64,12 @@ def _study(folder: Path) -> list[str]:
         " ".join(records.require(AnswerRecord).words),
         "",
     ]
+
+
+def _all_met(folder: Path, seeds: Sequence[int]) -> int:
+    """In how many seeds every condition is met."""
+    found = [Records(folder / "seeds" / str(seed) if seed else folder).require(ConditionsRecord) for seed in seeds]
+    return sum(all(c.met for c in one.conditions) for one in found)
 
 
 if __name__ == "__main__":

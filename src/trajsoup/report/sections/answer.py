@@ -155,6 +155,14 @@ HEADLINES = (  # comparison, signal, the line's beginning
 )
 
 
+HEADLINE_WORDS = {
+    Evidence.STRONG: "better",
+    Evidence.AGAINST: "worse",
+    Evidence.WITHIN_NOISE: "not certain",
+    Evidence.EXPLORATORY: "exploratory",
+}
+
+
 def headlines(records: Records) -> tuple[str, ...]:
     """The answer in at most six lines for a terminal: what was compared, by how much, how sure; what was not met."""
     answer, compared = records.read(AnswerRecord), records.read(ComparisonsRecord)
@@ -181,7 +189,8 @@ def _measured(one: ComparisonRecord, seeds: SeedSpread | None) -> str:
     spread = None if seeds is None or seeds.p is None else seeds
     value = one.difference if spread is None else spread.mean
     interval = interval_text(*((one.low, one.high) if spread is None else (spread.low, spread.high)), one.signal)
-    evidence = one.evidence if spread is None else spread.evidence
-    sure = {Evidence.STRONG: "better", Evidence.AGAINST: "worse"}.get(evidence, evidence.value)
-    count = "" if spread is None else f", better in {spread.better} of {len(spread.values)} seeds"
+    p = one.p_holm if spread is None else spread.p_holm
+    sure = HEADLINE_WORDS[one.evidence if spread is None else spread.evidence]
+    sure += "" if p is None else f" (p = {p:.2g} after Holm)"
+    count = "" if spread is None else f", ahead in {spread.better} of {len(spread.values)} seeds"
     return f"{difference_text(value, one.signal)}{'' if interval is None else f' [{interval}]'}, {sure}{count}."
