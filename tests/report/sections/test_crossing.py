@@ -61,11 +61,15 @@ def test_both_sides_of_every_comparison_spend_the_same_tokens_and_the_matched_on
 
 
 def test_the_words_say_at_each_budget_which_side_the_interval_is_on(sweep):
-    found = [
-        (soup, serial, dataclasses.replace(c, difference=0.01, low=0.005, high=0.02))
-        for soup, serial, c in crossing.crossed(sweep, Signal.LOSS)
-    ]
-    assert "+0.0100 nats at 600B (exploratory)" in crossing.says(found, Signal.LOSS)
+    def said(low):
+        found = [
+            (soup, serial, dataclasses.replace(c, difference=0.01, low=low, high=0.02))
+            for soup, serial, c in crossing.crossed(sweep, Signal.LOSS)
+        ]
+        return crossing.says(found, Signal.LOSS)
+
+    assert "+0.0100 nats at 600B" in said(0.005)
+    assert "+0.0100 nats (within its interval) at 600B" in said(-0.005)
 
 
 def test_a_study_without_the_sweep_says_what_makes_it(tmp_path):

@@ -35,6 +35,23 @@ VERDICTS = {
 }
 
 
+HEADLINES = (  # comparison, signal, the line's beginning
+    ("soup-serial", Signal.LOSS, "Soup of the tokens of one run, against that run merged"),
+    ("soup-limited", Signal.LOSS, "The same, against the best of all runs of that length, merged"),
+    ("soup-extended", Signal.LOSS, "Soup of full branches, against the best of them merged"),
+    ("merge", Signal.LOSS, "Merging within one run, against its best checkpoint"),
+    ("soup-limited", Signal.ACCURACY, "Tasks: soup of the same tokens, against the best run merged"),
+)
+
+
+HEADLINE_WORDS = {
+    Evidence.STRONG: "better",
+    Evidence.AGAINST: "worse",
+    Evidence.WITHIN_NOISE: "not certain",
+    Evidence.EXPLORATORY: "exploratory",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One question. Places are percent of the axis, better to the left."""
@@ -94,7 +111,7 @@ class Answer:
 
 
 def read_answer(records: Records) -> Answer | None:
-    """The answer's question first, then what else was asked of the same single-trajectory merge, in loss."""
+    """The answer's question first, then the others of the headlines, in loss."""
     record, rows, compared = records.read(AnswerRecord), records.read(RowsRecord), records.read(ComparisonsRecord)
     if record is None or rows is None or record.loss is None or record.loss.difference is None:
         return None
@@ -103,7 +120,7 @@ def read_answer(records: Records) -> Answer | None:
         for c in (() if compared is None else compared.comparisons)
         if c.signal is record.loss.signal
         and c.name != record.loss.name
-        and record.single in (c.reference, c.model)
+        and c.name in {name for name, _, _ in HEADLINES}
         and c.difference is not None
     ]
     seeds = records.read(SeedsRecord)
@@ -144,23 +161,6 @@ def _lines(
         )
         for c in asked
     )
-
-
-HEADLINES = (  # comparison, signal, the line's beginning
-    ("soup-serial", Signal.LOSS, "Soup of the tokens of one run, against that run merged"),
-    ("soup-limited", Signal.LOSS, "The same, against the best of all runs of that length, merged"),
-    ("soup-extended", Signal.LOSS, "Soup of full branches, against the best of them merged"),
-    ("merge", Signal.LOSS, "Merging within one run, against its best checkpoint"),
-    ("soup-limited", Signal.ACCURACY, "Tasks: soup of the same tokens, against the best run merged"),
-)
-
-
-HEADLINE_WORDS = {
-    Evidence.STRONG: "better",
-    Evidence.AGAINST: "worse",
-    Evidence.WITHIN_NOISE: "not certain",
-    Evidence.EXPLORATORY: "exploratory",
-}
 
 
 def headlines(records: Records) -> tuple[str, ...]:

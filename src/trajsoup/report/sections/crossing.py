@@ -15,7 +15,7 @@ from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import ComparisonRecord, Evidence, SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.results import ComparisonRecord, SweepPoint, SweepRecord, sweep_of
 from trajsoup.study.sweeps.crossing import SERIAL
 
 if TYPE_CHECKING:
@@ -71,16 +71,21 @@ def says(found: Sequence[Crossed], signal: Signal) -> str:
     for n in sorted({soup.n_branches for soup, _, _ in found}):
         mine = [(soup, c) for soup, serial, c in found if soup.n_branches == n and serial.series == SERIAL]
         parts = [
-            f"{style.difference_text(c.difference, signal)} at {style.tokens_text(soup.budget_tokens)} ({c.evidence.value})"
+            f"{style.difference_text(c.difference, signal)}{'' if _excludes_zero(c) else ' (within its interval)'} at "
+            f"{style.tokens_text(soup.budget_tokens)}"
             for soup, c in mine
         ]
         words.append(f"{n} branches: {', '.join(parts)}.")
     better = "Below" if signal is Signal.LOSS else "Above"
     return (
         f"{' '.join(words)} {better} zero the soup of N branches of T/N tokens is better than the merged serial run of T; "
-        "filled marks exclude no difference. Solid: the serial run chooses its K freely; dashed, shown by a click on the "
-        "legend: it merges as many as the soup."
+        "filled marks: the interval, over the documents of one seed, excludes zero. Solid: the serial run chooses its K "
+        "freely; dashed, shown by a click on the legend: it merges as many as the soup."
     )
+
+
+def _excludes_zero(c: ComparisonRecord) -> bool:
+    return c.low is not None and c.high is not None and (c.low > 0 or c.high < 0)
 
 
 def crossing_table(sweep: SweepRecord) -> Table:
@@ -146,7 +151,7 @@ def _differences(found: Sequence[Crossed], signal: Signal) -> Figure:
                 marker={
                     "size": 10 if free else 7,
                     "color": colour,
-                    "symbol": ["circle-open" if c.evidence is Evidence.WITHIN_NOISE else "circle" for _, c in mine],
+                    "symbol": ["circle" if _excludes_zero(c) else "circle-open" for _, c in mine],
                 },
                 error_y=style.bars(
                     [v - b for v, b in zip(values, low, strict=True)],
