@@ -95,3 +95,15 @@ def test_the_prescribed_rows_stand_beside_the_chosen_ones_ranked_both_ways(recor
     assert ("Model Soup (Extended)", "N = 3") in shown
     against = {(line[0], line[1]) for line in tables["prescribed-comparisons"].texts}
     assert ("Trajectory Soup (Extended), K = 4", "Single EXP Merge (EXP1), K = 12") in against
+
+
+def test_where_soups_have_no_accuracy_on_validation_its_loss_says_what_it_prefers(study, tmp_path):
+    copy = shutil.copytree(study, tmp_path / "study")
+    known = Records(copy).require(r.RowsRecord)
+    rows = tuple(
+        row if row.strategy == "raw" else dataclasses.replace(row, validation_accuracy=None) for row in known.rows
+    )
+    Records(copy, held=True).write(dataclasses.replace(known, rows=rows))
+    by_loss = min((row for row in rows if not row.alone), key=lambda row: row.validation_loss)
+    tables = {table.name: table for table in results.score_tables(open_study(copy))}
+    assert tables["accuracy"].notes[0].startswith(f"Validation prefers {by_loss.label}: ")

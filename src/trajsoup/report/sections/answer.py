@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trajsoup.core.signal import Signal
-from trajsoup.report.style import difference_text, interval_text
+from trajsoup.report.style import OURS, difference_text, interval_text
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.results import (
     AnswerRecord,
@@ -111,16 +111,18 @@ class Answer:
 
 
 def read_answer(records: Records) -> Answer | None:
-    """The answer's question first, then the others of the headlines, in loss."""
+    """The answer's question first, then what the other headlines ask of a soup, in loss."""
     record, rows, compared = records.read(AnswerRecord), records.read(RowsRecord), records.read(ComparisonsRecord)
     if record is None or rows is None or record.loss is None or record.loss.difference is None:
         return None
+    soups = {row.name for row in rows.rows if row.strategy == OURS}  # what merging does is of another size
     asked = [record.loss] + [
         c
         for c in (() if compared is None else compared.comparisons)
         if c.signal is record.loss.signal
         and c.name != record.loss.name
         and c.name in {name for name, _, _ in HEADLINES}
+        and c.model in soups
         and c.difference is not None
     ]
     seeds = records.read(SeedsRecord)

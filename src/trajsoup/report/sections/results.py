@@ -271,7 +271,8 @@ def _score_words(
     rows: Sequence[RowRecord], cells: Mapping[str, Mapping[str, Cell]], overall: str, signal: Signal
 ) -> str:
     """Which row validation prefers, and what it has here: the best of a column was picked by nobody."""
-    preferred = min(rows, key=lambda row: signal.cost(row.validation_score(signal)))
+    by = signal if all(row.validation_score(signal) is not None for row in rows) else Signal.LOSS
+    preferred = min(rows, key=lambda row: by.cost(row.validation_score(by)))
     here = {column: found[preferred.name] for column, found in cells.items()}
     words = f"Validation prefers {preferred.label}: {here[overall].text} overall"
     told = [column for column, found in cells.items() if any(cell.best for cell in found.values())]
