@@ -25,16 +25,22 @@ def study(tmp_path):
     return tmp_path / "study" / "study.yaml"
 
 
-def test_a_finished_study_prints_its_tables_without_computing(study):
+def test_a_finished_study_prints_three_tables_and_six_lines_without_computing(study):
     done = succeeds("run", study)
-    assert "Trajectory Soup (Limited)" in done.out
-    assert "passed the screen" in done.out
+    titles = ("Limited minus serial over the budget", "Main table", "Can the question be asked here?")
+    assert all(title in done.out for title in titles)
     assert "95 % bootstrap interval" in done.out
+    answer = done.out[done.out.index("Soup of the tokens of one run") : done.out.index("\nsoup:")].splitlines()
+    assert len([line for line in answer if line]) == 6
+    assert answer[0].startswith("Soup of the tokens of one run, against that run merged: +0.2505 nats [")
+    assert answer[5].startswith("Conditions met: 2 of 5; not skills (")
 
 
 def test_tables_come_as_markdown_and_csv(study):
     assert "| Trajectory Soup (Limited) |" in succeeds("run", study, "--format", "markdown").out
-    assert "Trajectory Soup (Limited),EXP" in succeeds("run", study, "--format", "csv").out
+    printed = succeeds("run", study, "--format", "csv").out
+    assert "Trajectory Soup (Limited),EXP" in printed
+    assert "passed the screen" in printed  # every table, and the whole answer in words
 
 
 def test_run_as_json_says_that_nothing_was_made_and_where_everything_is(study):
