@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 
 from trajsoup.core import numerics
-from trajsoup.errors import TrajsoupError
+from trajsoup.errors import TrajsoupError, install
 
 
 def test_without_scipy_an_analysis_names_the_extra(monkeypatch):
@@ -15,7 +16,7 @@ def test_without_scipy_an_analysis_names_the_extra(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(TrajsoupError, match=r"needs scipy.*pip install 'trajectory-soup\[analysis\]'"):
+    with pytest.raises(TrajsoupError, match=r"needs scipy.*" + re.escape(install("analysis"))):
         numerics.t_quantile(0.975, degrees=3)
 
 

@@ -30,8 +30,12 @@ def sleep_for(seconds):
     return seconds
 
 
-def process_after(seconds):
-    time.sleep(seconds)
+def process_that_meets_another(folder):
+    """Stay until another process has come, or for a minute; return the process."""
+    (Path(folder) / str(os.getpid())).touch()
+    until = time.monotonic() + 60
+    while len(list(Path(folder).iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
     return os.getpid()
 
 

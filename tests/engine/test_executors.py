@@ -53,9 +53,9 @@ def test_a_slow_task_beside_quick_ones_has_its_time_when_it_is_tried_again(execu
     assert executor.map(tasks.sleep_for, [0.0, 0.0, 4.0], timeout_seconds=60) == [0.0, 0.0, 4.0]
 
 
-def test_two_long_tasks_go_to_two_workers_even_after_quick_ones(executor):
+def test_two_long_tasks_go_to_two_workers_even_after_quick_ones(executor, tmp_path):
     executor.map(tasks.double, range(20), timeout_seconds=60)
-    first, second = executor.map(tasks.process_after, [4.0, 4.0], timeout_seconds=60)
+    first, second = executor.map(tasks.process_that_meets_another, [str(tmp_path)] * 2, timeout_seconds=200)
     assert first != second
 
 

@@ -31,7 +31,7 @@ MODEL = {
 class Preset(StrEnum):
     """Studies by name."""
 
-    QUICK = "quick"  # about four minutes on two idle cores
+    QUICK = "quick"  # about six minutes on two idle cores
     PAPER = "paper"  # five branches, every sweep, fine-tuning, several seeds
     WSD = "wsd"  # tab:e32a8-mid-train-main: a smaller model, warmup-stable-decay, two data orders
 

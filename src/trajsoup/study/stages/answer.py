@@ -52,7 +52,7 @@ def answer_stage(bench: Workbench) -> bool:
         )
         return AnswerRecord(
             inputs=inputs,
-            soup=LIMITED if LIMITED in rows else best.name,
+            soup=LIMITED if LIMITED in rows else (listed.best_soup() or rows[SINGLE]).name,
             single=SINGLE if loss is None else loss.reference,
             loss=loss,
             accuracy=accuracy,
