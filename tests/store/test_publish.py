@@ -266,3 +266,20 @@ def test_a_small_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert os.listdir(path.parent) == ["study.yaml"]
     with pytest.raises(OutputError, match="cannot write"):
         write_atomic(Path("/proc/study.yaml"), "x")
+
+
+@pytest.mark.parametrize("call", ["open", "mkdir"])
+def test_an_interrupt_as_soon_as_the_hidden_folder_is_there_leaves_none(tmp_path, monkeypatch, call):
+    real, came = getattr(os, call), []
+
+    def interrupted(*args, **kwargs):
+        found = real(*args, **kwargs)
+        if not came and any(tmp_path.glob(f".soup{MARK}*")):
+            came.append(call)
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(os, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(tmp_path / "soup")
+    assert not list(tmp_path.glob(f".soup{MARK}*"))

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import glob
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -38,15 +39,18 @@ def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
     """Yield an empty folder beside `out` that becomes `out` when the block ends without an exception."""
     out = Path(os.path.abspath(out))
     require_free(out, need_bytes=need_bytes)
-    with _translated(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale(out)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}{MARK}", dir=out.parent))
-        lock = os.open(folder, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # where folders cannot be locked (NFS), `remove_stale` removes none either
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # named before it is made: an interrupt at any moment knows what to remove
+    folder, lock = out.parent / f".{out.name}{MARK}{secrets.token_hex(8)}", None
     try:
         with _translated(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale(out)
+            folder.mkdir(mode=0o700)
+            lock = os.open(folder, os.O_RDONLY)
+            with contextlib.suppress(
+                OSError
+            ):  # where folders cannot be locked (NFS), `remove_stale` removes none either
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield folder
             sync_tree(folder)
             if os.path.lexists(out):
@@ -60,7 +64,8 @@ def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ()) -> None:
