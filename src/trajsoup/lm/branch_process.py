@@ -15,7 +15,7 @@ from trajsoup.store.publish import write_atomic
 
 OUTCOME = "outcome.json"
 DIVERGED_EXIT = 3
-PARENT = "TRAJSOUP_PARENT"  # set by who starts the process
+PARENT = "TRAJSOUP_PARENT"  # set by the study that starts branches
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -56,15 +56,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def end_with_parent() -> None:
-    """Die when the study that started this process is killed: its rerun trains the same branch in the same folder."""
-    if PARENT not in os.environ or sys.platform != "linux":
+def end_with_parent(parent: int | None = None) -> None:
+    """Die when the study that started this process is killed: its rerun trains the same branch in the same folder.
+
+    `parent` is the process that forked this one, where it is known; a launcher may stand between it and the study.
+    """
+    if sys.platform != "linux" or (parent is None and PARENT not in os.environ):
         return
     import ctypes
     import signal
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(os.environ[PARENT]):  # it was killed before this line
+    if os.getppid() != parent if parent is not None else os.getppid() == 1:  # it was killed before this line
         sys.exit(1)
 
 

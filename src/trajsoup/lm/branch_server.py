@@ -63,7 +63,7 @@ def _fork(request: dict[str, Any], link: socket.socket, files: list[int]) -> int
 
 
 def _become(request: dict[str, Any], *, log: int, parent: int) -> NoReturn:
-    from trajsoup.lm.branch_process import PARENT
+    from trajsoup.lm.branch_process import end_with_parent
     from trajsoup.lm.branch_process import main as train
 
     code = 1
@@ -71,7 +71,8 @@ def _become(request: dict[str, Any], *, log: int, parent: int) -> NoReturn:
         for standard in (1, 2):
             os.dup2(log, standard)
         os.environ.clear()
-        os.environ.update(request["environment"], **{PARENT: str(parent)})
+        os.environ.update(request["environment"])
+        end_with_parent(parent)
         code = train(request["arguments"])
     except BaseException:  # noqa: BLE001  # a fork never returns into its server
         traceback.print_exc()

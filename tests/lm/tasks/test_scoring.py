@@ -52,8 +52,18 @@ def generated(model, tokenizer, item):
     encoder = load_tokenizer(tokenizer)
     ids = torch.tensor([[0, *encoder.encode(item.prompt).ids]])
     mask = torch.ones_like(ids)  # or the first token, which is also the padding, would be masked
+
+    def line_ended(tokens, scores):
+        return torch.tensor(["\n" in encoder.decode(tokens[0, ids.shape[1] :].tolist(), skip_special_tokens=False)])
+
     output = model.generate(
-        ids, attention_mask=mask, max_new_tokens=64, do_sample=False, eos_token_id=None, pad_token_id=0
+        ids,
+        attention_mask=mask,
+        max_new_tokens=64,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        stopping_criteria=[line_ended],
     )
     return encoder.decode(output[0, ids.shape[1] :].tolist(), skip_special_tokens=False).split("\n")[0]
 

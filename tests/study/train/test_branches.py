@@ -287,9 +287,8 @@ def other_tokenizer(folder):
     return folder / "other"
 
 
-@pytest.mark.slow
 def test_a_launcher_starts_the_processes_of_a_branch(tmp_path, fork_point):
-    launcher = f"{sys.executable} {Path(__file__).parents[1] / 'lm' / 'launch_two.py'} {tmp_path / 'rendezvous'}"
+    launcher = f"{sys.executable} {Path(__file__).parents[2] / 'lm' / 'launch_two.py'} {tmp_path / 'rendezvous'}"
     text = f"{SMALL}    trainer: {{builtin: {{sharding: fsdp2, launcher: {launcher}}}}}\n"
     study = study_in(tmp_path, fork_point, text)
     trained = train_study(study, branches=["EXP1"], cache=tmp_path / "cache", corpus=byte_corpus(tmp_path))
@@ -309,7 +308,7 @@ def test_a_real_transformers_script_trains_branches_and_resumes(tmp_path):
     fork = make_fork_point(tmp_path / "model", vocab_size=300, eos_token_id=0)
     for file in corpus.tokenizer.iterdir():
         shutil.copyfile(file, fork / file.name)
-    script = Path(__file__).parents[2] / "examples" / "run_clm.py"
+    script = Path(__file__).parents[3] / "examples" / "run_clm.py"
     command = (
         f"{sys.executable} {script} --model {{fork_point}} --train {tmp_path / 'pretrain.txt'} --output_dir {{output_dir}} "
         "--learning_rate {peak_lr} --seed {seed} --batch {global_batch} --block {sequence_length} --max_steps {total_steps} "
