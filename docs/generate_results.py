@@ -15,8 +15,12 @@ from trajsoup.report.sections.conditions import conditions_table
 from trajsoup.report.sections.results import main_table
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.study.file.study import load_training_study
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.conditions import ConditionsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import AnswerRecord, ConditionsRecord, PlanRecord, ScreenRecord, SeedsRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.seeds import SeedsRecord
 
 PAGE = Path(__file__).with_name("results.md")
 

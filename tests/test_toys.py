@@ -15,8 +15,10 @@ from trajsoup.core.methods.freedom import Freedom
 from trajsoup.core.methods.table import METHODS, Scope, method
 from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.study.choosing.entries import Axis, entry_of
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.sweeps.points import against_the_first
 from trajsoup.study.sweeps.table import SWEEPS, sweep
 

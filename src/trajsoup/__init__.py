@@ -53,11 +53,11 @@ if TYPE_CHECKING:  # what a type checker and an editor see; a test keeps the two
     from trajsoup.report.writing import write_report as write_report
     from trajsoup.store.checkpoint import open_checkpoint as open_checkpoint
     from trajsoup.study.file.study import load_study as load_study
+    from trajsoup.study.records.answer import AnswerRecord as AnswerRecord
     from trajsoup.study.records.files import Records as Records
     from trajsoup.study.records.files import records as records
-    from trajsoup.study.records.results import AnswerRecord as AnswerRecord
-    from trajsoup.study.records.results import RowsRecord as RowsRecord
-    from trajsoup.study.records.results import ScreenRecord as ScreenRecord
+    from trajsoup.study.records.rows import RowsRecord as RowsRecord
+    from trajsoup.study.records.screen import ScreenRecord as ScreenRecord
     from trajsoup.study.run import run_study as run_study
 else:
     _HOME = {
@@ -93,8 +93,10 @@ else:
         "report.writing": ("write_report",),
         "store.checkpoint": ("open_checkpoint",),
         "study.file.study": ("load_study",),
+        "study.records.answer": ("AnswerRecord",),
         "study.records.files": ("Records", "records"),
-        "study.records.results": ("AnswerRecord", "RowsRecord", "ScreenRecord"),
+        "study.records.rows": ("RowsRecord",),
+        "study.records.screen": ("ScreenRecord",),
         "study.run": ("run_study",),
     }
     _MODULE = {name: module for module, names in _HOME.items() for name in names}

@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from tests.report.bowl import Bowl
-from trajsoup.study.records import results as r
-from trajsoup.study.records.results import RowsRecord, ScreenRecord
+from trajsoup.study.records.geometry import BranchDirection, GeometryRecord, ProjectedPoint
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.stages.pair_gains import measured_gains, measured_paths, relation_line
 from trajsoup.study.workbench import Workbench
 
 
-def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
+def geometry_record(bowl: Bowl, bench: Workbench) -> GeometryRecord:
     """Directions, cosines and the plane of the admitted branches and the soups; gains as the study's stage takes them."""
     records = bench.records
     ok = [v.branch for v in records.require(ScreenRecord).verdicts if v.admitted]
@@ -26,7 +27,7 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
     share = s**2 / np.sum(s**2)
     flat = (x - x.mean(axis=0)) @ vt[:2].T
     points = [
-        r.ProjectedPoint(
+        ProjectedPoint(
             name=k,
             kind="checkpoint",
             branch=bowl.branch_of(k),
@@ -42,7 +43,7 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
         for i in range(window, len(own) + 1, max(len(own) // 6, 1)):
             p = (np.mean([bowl.x[k] for k in own[i - window : i]], axis=0) - x.mean(axis=0)) @ vt[:2].T
             points.append(
-                r.ProjectedPoint(
+                ProjectedPoint(
                     name=f"anchor/{b}/{i}",
                     kind="anchor",
                     branch=b,
@@ -55,23 +56,23 @@ def geometry_record(bowl: Bowl, bench: Workbench) -> r.GeometryRecord:
         if row.name.startswith("trajectory-soup"):
             p = (sum(w * bowl.x[k] for k, w in row.weights.items()) - x.mean(axis=0)) @ vt[:2].T
             points.append(
-                r.ProjectedPoint(
+                ProjectedPoint(
                     name=row.name, kind="soup", branch=None, tokens=row.horizon, x=float(p[0]), y=float(p[1])
                 )
             )
     f = (bowl.fork - x.mean(axis=0)) @ vt[:2].T
     points.append(
-        r.ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]), y=float(f[1]))
+        ProjectedPoint(name="fork point", kind="fork point", branch=None, tokens=0, x=float(f[0]), y=float(f[1]))
     )
     by_name = {a: dict(zip(ok, line, strict=True)) for a, line in zip(ok, cosines, strict=True)}
     gains = measured_gains(bench, bench.field(), by_name)
     paths, _ = measured_paths(bench, bench.field())
-    return r.GeometryRecord(
+    return GeometryRecord(
         inputs={},
         window=4,
         interval=(0, bowl.shape.horizon),
         directions=tuple(
-            r.BranchDirection(branch=b, variance_share=0.7, random_walk_share=0.65, net_displacement=0.5, points=20)
+            BranchDirection(branch=b, variance_share=0.7, random_walk_share=0.65, net_displacement=0.5, points=20)
             for b in ok
         ),
         branches=tuple(ok),

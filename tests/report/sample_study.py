@@ -22,15 +22,15 @@ from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.primary import REGISTERED
-from trajsoup.study.records import results as r
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    ComparisonsRecord,
-    EvaluationsRecord,
-    RowsRecord,
-    ScreenRecord,
-    ValidationRecord,
-)
+from trajsoup.study.records.plan import BranchPlan, PlanRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.train import TrainedBranch, TrainedCheckpoint, TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE, comparisons_stage
 from trajsoup.study.stages.conditions import conditions_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
@@ -137,7 +137,7 @@ def write_metrics(folder: Path, branch: str, bowl: Bowl, *, points: int, done: f
     return path
 
 
-def plan_record(shape: Shape) -> r.PlanRecord:
+def plan_record(shape: Shape) -> PlanRecord:
     """Recipes that each change something."""
     recipe = {
         "optimizer": "muon",
@@ -153,9 +153,9 @@ def plan_record(shape: Shape) -> r.PlanRecord:
     for i, name in enumerate(shape.branches):
         change = dict(RECIPES[j] for j in ([] if i == 0 else [0, (i - 1) % len(RECIPES)]))
         changed = {field: (recipe[field], value) for field, value in change.items()}
-        branches[name] = r.BranchPlan(recipe={**recipe, **change}, changed=changed, steps=1200)
+        branches[name] = BranchPlan(recipe={**recipe, **change}, changed=changed, steps=1200)
     total = shape.horizon * len(shape.branches)
-    whole = r.PlanRecord(
+    whole = PlanRecord(
         inputs={"study": "0" * 64},
         title=shape.title,
         seed=0,
@@ -175,21 +175,21 @@ def plan_record(shape: Shape) -> r.PlanRecord:
     )
     if not shape.foreign:
         return whole
-    bare = {name: r.BranchPlan(recipe={}, changed={}, steps=None) for name in shape.branches}
+    bare = {name: BranchPlan(recipe={}, changed={}, steps=None) for name in shape.branches}
     unknown = ("seed", "checkpoint_every", "sequence_length", "total_params", "active_params", "flops_per_token")
     return dataclasses.replace(
         whole, branches=bare, corpus={}, **dict.fromkeys((*unknown, "train_flops", "epochs"), None)
     )
 
 
-def train_record(bowl: Bowl) -> r.TrainRecord:
+def train_record(bowl: Bowl) -> TrainRecord:
     """All finished, but for the one that failed: it left nothing to merge."""
     shape = bowl.shape
-    return r.TrainRecord(
+    return TrainRecord(
         inputs={"plan": "1" * 64},
         fork_point="f" * 64,
         branches=tuple(
-            r.TrainedBranch(
+            TrainedBranch(
                 branch=b,
                 status="failed" if b == shape.failed else "foreign" if shape.foreign else "finished",
                 tokens=int(shape.horizon * 0.35) if b == shape.failed else shape.horizon,
@@ -198,7 +198,7 @@ def train_record(bowl: Bowl) -> r.TrainRecord:
                 checkpoints=()
                 if b == shape.failed
                 else tuple(
-                    r.TrainedCheckpoint(key=k, tokens=bowl.tokens[k], sha256=hashlib.sha256(k.encode()).hexdigest())
+                    TrainedCheckpoint(key=k, tokens=bowl.tokens[k], sha256=hashlib.sha256(k.encode()).hexdigest())
                     for k in bowl.keys[b]
                 ),
             )
@@ -223,7 +223,7 @@ def write_answer(records: Records) -> None:
         optimism=records.require(ComparisonsRecord).optimism,
     )
     records.write(
-        r.AnswerRecord(
+        AnswerRecord(
             inputs={},
             soup=LIMITED,
             single=SINGLE,

@@ -14,7 +14,10 @@ from trajsoup.report.page import render_page
 from trajsoup.report.sections import make_sections
 from trajsoup.report.soups import soups_data
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import RowsRecord, TrainRecord, ValidationRecord, sweep_of
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.sweeps import sweep_of
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}

@@ -9,8 +9,9 @@ from tests.report.sample_study import plan_record, write_study
 from trajsoup.report.page import page_parts, render_page, script_json
 from trajsoup.report.sections import make_sections
 from trajsoup.report.study import open_study
+from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import AnswerRecord, TrainRecord
+from trajsoup.study.records.train import TrainRecord
 
 LIMIT_BYTES = 8_000_000
 

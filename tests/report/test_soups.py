@@ -9,7 +9,7 @@ from trajsoup.core.scores import ValidationScores
 from trajsoup.report.sections import make_sections
 from trajsoup.report.soups import checkpoints_data, soups_data
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import SweepRecord
+from trajsoup.study.records.sweeps import SweepRecord
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
 

@@ -7,8 +7,11 @@ from tests.study.studies import make_fork_point
 from tests.study.tiny_study import small_documents
 from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.study.file.study import load_study
-from trajsoup.study.records.results import EvaluationsRecord, RowsRecord, SweepRecord, TrainRecord
-from trajsoup.study.records.scaling import TheoryRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.sweeps import SweepRecord
+from trajsoup.study.records.theory import TheoryRecord
+from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.run import run_study
 
 SETTINGS = """

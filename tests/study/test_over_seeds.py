@@ -15,16 +15,13 @@ from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.store.scores import ScoreKey, test_store
 from trajsoup.study.file.evaluation import FineTuningPlan
 from trajsoup.study.file.study import load_study
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord, Evidence
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    ComparisonsRecord,
-    EvaluationsRecord,
-    Evidence,
-    FineTuningRecord,
-    SeedsRecord,
-    SweepRecord,
-)
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.seeds import SeedsRecord
+from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.stages.seeds import seeds_stage
 from trajsoup.study.status import stages_of
 from trajsoup.study.sweeps.table import Sweep

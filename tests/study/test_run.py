@@ -9,6 +9,7 @@ import pytest
 
 from tests.study.studies import write_study
 from tests.study.tiny_study import TEXT, load_study, make_study, run_tiny, small_documents
+from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
@@ -18,20 +19,18 @@ from trajsoup.report.sections.answer import headlines
 from trajsoup.report.sections.branches import screen_table
 from trajsoup.report.sections.provenance import protocol_table
 from trajsoup.report.sections.results import main_table
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.conditions import ConditionsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records, writing
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    ConditionsRecord,
-    EvaluationsRecord,
-    GeometryRecord,
-    PlanRecord,
-    RowsRecord,
-    ScreenRecord,
-    Setting,
-    SweepRecord,
-    TrainRecord,
-)
-from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
+from trajsoup.study.records.frontier import FrontierRecord
+from trajsoup.study.records.geometry import GeometryRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.sweeps import SweepRecord
+from trajsoup.study.records.theory import TheoryRecord
+from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.stages import STAGES
 from trajsoup.study.status import stages_of

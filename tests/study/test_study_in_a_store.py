@@ -8,7 +8,8 @@ from trajsoup.merge.branches import save_branches, scan_branches
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.remote import place
 from trajsoup.study.file.study import load_study
-from trajsoup.study.records.results import EvaluationsRecord, TrainRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
+from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.run import run_study
 
 fsspec = pytest.importorskip("fsspec", reason="needs the extra [cloud]")

@@ -78,7 +78,7 @@ def doctor(
 def _measured(folder: Path | None) -> Relation | None:
     """The line of gain against cosine that a study of these runs found."""
     from trajsoup.study.records.files import Records
-    from trajsoup.study.records.results import GeometryRecord
+    from trajsoup.study.records.geometry import GeometryRecord
 
     record = None if folder is None else Records(folder).read(GeometryRecord)
     return None if record is None else record.relation

@@ -17,8 +17,9 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_study
     from trajsoup.study.records.files import Records, writing
-    from trajsoup.study.records.results import GeometryRecord, RowsRecord
-    from trajsoup.study.records.scaling import TheoryRecord
+    from trajsoup.study.records.geometry import GeometryRecord
+    from trajsoup.study.records.rows import RowsRecord
+    from trajsoup.study.records.theory import TheoryRecord
     from trajsoup.study.score.scorer import silent
     from trajsoup.study.stages.geometry import geometry_stage
     from trajsoup.study.stages.theory import theory_stage

@@ -59,7 +59,7 @@ def overview(records: Records) -> RenderableType:
     from trajsoup.report.progress import branch_states, is_running, stage_states
     from trajsoup.report.sections.answer import read_answer
     from trajsoup.report.style import difference_text
-    from trajsoup.study.records.results import ScreenRecord
+    from trajsoup.study.records.screen import ScreenRecord
 
     branches = branch_states(records)
     states = stage_states(records, branches)

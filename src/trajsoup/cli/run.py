@@ -65,7 +65,8 @@ def run_and_show(
     setup: Setup, *, jobs: int | None, engine: Engine, address: str | None, form: Form, as_json: bool, remark: str = ""
 ) -> None:
     """Run a study to its end, write its report, print its tables and what was seen, and say what to do next."""
-    from trajsoup.study.records.results import AnswerRecord, SeedsRecord
+    from trajsoup.study.records.answer import AnswerRecord
+    from trajsoup.study.records.seeds import SeedsRecord
     from trajsoup.study.run import run_study
 
     begin = time.monotonic()

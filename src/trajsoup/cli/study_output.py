@@ -37,7 +37,8 @@ def show_answer(records: Records) -> None:
     from trajsoup.report.sections.conditions import conditions_table
     from trajsoup.report.sections.crossing import crossing_table
     from trajsoup.report.sections.results import main_table
-    from trajsoup.study.records.results import ConditionsRecord, sweep_of
+    from trajsoup.study.records.conditions import ConditionsRecord
+    from trajsoup.study.records.sweeps import sweep_of
 
     crossing = sweep_of(records, "crossing")
     tables = [main_table(records), conditions_table(records.require(ConditionsRecord))]
@@ -56,8 +57,10 @@ def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
     from trajsoup.report.sections.results import fine_tuning_tables, main_table
     from trajsoup.report.sections.scaling import cells_table, fits_table, held_out_table
     from trajsoup.report.sections.seeds import seeds_tables
-    from trajsoup.study.records.results import ScreenRecord, SweepRecord, sweep_of
-    from trajsoup.study.records.scaling import FrontierRecord, TheoryRecord
+    from trajsoup.study.records.frontier import FrontierRecord
+    from trajsoup.study.records.screen import ScreenRecord
+    from trajsoup.study.records.sweeps import SweepRecord, sweep_of
+    from trajsoup.study.records.theory import TheoryRecord
 
     tables: list[Table] = [screen_table(records.require(ScreenRecord)), main_table(records)]
     if sweeps:

@@ -41,7 +41,7 @@ def sweep(
     from trajsoup.study.file.study import load_study
     from trajsoup.study.file.sweeps import parse_sweeps
     from trajsoup.study.records.files import Records
-    from trajsoup.study.records.results import SweepRecord
+    from trajsoup.study.records.sweeps import SweepRecord
     from trajsoup.study.run import run_sweeps
 
     setup = load_study(study_file(study))

@@ -6,7 +6,9 @@ from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.report.style import bare_difference, score_text
 from trajsoup.report.table import Cell, number, text
-from trajsoup.study.records.results import ComparisonRecord, Estimate, SeedSpread
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.seeds import SeedSpread
 
 
 def score(value: float | None, signal: Signal) -> Cell:

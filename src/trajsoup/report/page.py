@@ -23,8 +23,9 @@ from trajsoup.report.sections import make_sections
 from trajsoup.report.sections.answer import read_answer
 from trajsoup.report.soups import checkpoints_data, soups_data
 from trajsoup.report.style import difference_text, interval_text, size_text, tokens_text
+from trajsoup.study.records.comparisons import Evidence
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import Evidence, PlanRecord
+from trajsoup.study.records.plan import PlanRecord
 
 ASSETS = "assets"
 FILE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

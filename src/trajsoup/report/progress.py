@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import PlanRecord, ScreenRecord, TrainedBranch, TrainRecord, ValidationRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.train import TrainedBranch, TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages import STAGES, Stage
 from trajsoup.study.train.outcomes import METRICS, OUTCOME
 

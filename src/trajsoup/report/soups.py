@@ -9,14 +9,10 @@ from typing import Any
 
 from trajsoup.core.quantity import format_tokens
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    RowRecord,
-    RowsRecord,
-    SweepPoint,
-    SweepRecord,
-    TrainRecord,
-    ValidationRecord,
-)
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 
 
 def soups_data(records: Records) -> dict[str, dict[str, Any]]:

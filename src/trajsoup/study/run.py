@@ -19,7 +19,8 @@ from trajsoup.study.cache import cache_folder
 from trajsoup.study.file.study import Setup, load_study, with_seed
 from trajsoup.study.publish import publish_study
 from trajsoup.study.records.files import NotMadeError, Records, writing
-from trajsoup.study.records.results import ScreenRecord, SeedsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.seeds import SeedsRecord
 from trajsoup.study.score.scorer import OnScore, silent
 from trajsoup.study.seeds_at_once import OnStage, run_seeds
 from trajsoup.study.stages import STAGES

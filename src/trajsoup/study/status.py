@@ -7,7 +7,8 @@ from pathlib import Path
 
 from trajsoup.study.file.study import Setup, Study, with_seed
 from trajsoup.study.records.files import Records, name_of
-from trajsoup.study.records.results import SeedsRecord, SweepRecord
+from trajsoup.study.records.seeds import SeedsRecord
+from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.stages import STAGES
 from trajsoup.study.stages.seeds import seeds_inputs
 from trajsoup.study.train.outcomes import METRICS, finished_outcome

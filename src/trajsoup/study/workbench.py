@@ -28,13 +28,10 @@ from trajsoup.study.choosing.field import Field
 from trajsoup.study.file.lm_eval import require_tasks
 from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    RetentionRecord,
-    ScoredCheckpoint,
-    ScreenRecord,
-    TrainRecord,
-    ValidationRecord,
-)
+from trajsoup.study.records.retention import RetentionRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data

@@ -5,7 +5,9 @@ import pytest
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report.sections import ablations
-from trajsoup.study.records.results import ComparisonRecord, Estimate, SweepRecord
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.sweeps import SweepRecord
 
 
 @pytest.fixture

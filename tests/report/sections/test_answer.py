@@ -7,8 +7,10 @@ from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
 from trajsoup.report.sections.answer import HEADLINES, read_answer
 from trajsoup.report.study import open_study
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord, Evidence
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import AnswerRecord, ComparisonsRecord, Evidence, RowsRecord
+from trajsoup.study.records.rows import RowsRecord
 
 
 def test_the_first_line_is_the_answer_and_zero_lies_where_it_should(records):

@@ -4,7 +4,8 @@ import pytest
 
 from trajsoup.report.progress import BranchState
 from trajsoup.report.sections import branches
-from trajsoup.study.records.results import BranchPlan, PlanRecord, ScreenRecord
+from trajsoup.study.records.plan import BranchPlan, PlanRecord
+from trajsoup.study.records.screen import ScreenRecord
 
 
 def test_a_long_curve_is_thinned_to_means_of_equal_stretches():

@@ -8,8 +8,8 @@ from tests.report.sample_study import CHECKPOINT_BYTES, write_study
 from trajsoup.core.signal import Signal
 from trajsoup.report.sections import compute
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import sweep_of
-from trajsoup.study.records.scaling import FrontierRecord
+from trajsoup.study.records.frontier import FrontierRecord
+from trajsoup.study.records.sweeps import sweep_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.report.page import page_parts
 from trajsoup.report.sections import crossing
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import sweep_of
+from trajsoup.study.records.sweeps import sweep_of
 
 
 @pytest.fixture

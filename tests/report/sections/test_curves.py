@@ -7,7 +7,9 @@ from trajsoup.core.splits import Split
 from trajsoup.report.sections import curves
 from trajsoup.report.sections.curves import Panel, focus, over_tokens_words
 from trajsoup.report.style import SOUP
-from trajsoup.study.records.results import RowsRecord, ScoredCheckpoint, ValidationRecord, sweep_of
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.sweeps import sweep_of
+from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 from trajsoup.report.page import page_parts
 from trajsoup.report.sections import geometry
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import GeometryRecord, ValidationRecord
+from trajsoup.study.records.geometry import GeometryRecord
+from trajsoup.study.records.validation import ValidationRecord
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example-study"
 

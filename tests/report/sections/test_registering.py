@@ -8,7 +8,7 @@ from trajsoup.report.section import Drawn, Entry, Section
 from trajsoup.report.sections import make_sections, register
 from trajsoup.report.study import open_study
 from trajsoup.report.table import pairs_table
-from trajsoup.study.records.results import PlanRecord
+from trajsoup.study.records.plan import PlanRecord
 
 
 def toy(records):

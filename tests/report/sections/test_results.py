@@ -6,13 +6,14 @@ from tests.report.sample_study import write_study
 from trajsoup.core.signal import Signal
 from trajsoup.report.sections import results
 from trajsoup.report.study import open_study
-from trajsoup.study.records import results as r
+from trajsoup.study.records.comparisons import ColumnTies, ComparisonsRecord, Evidence
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.rows import RowsRecord
 
 
 def with_ties(study, folder, *ties):
     copy = shutil.copytree(study, folder / "study")
-    known = Records(copy).require(r.ComparisonsRecord)
+    known = Records(copy).require(ComparisonsRecord)
     Records(copy, held=True).write(dataclasses.replace(known, ties=ties))
     return {table.name: table for table in results.score_tables(open_study(copy))}
 
@@ -22,8 +23,8 @@ def test_the_best_of_a_column_and_what_ties_with_it_are_those_of_the_record(stud
     table = with_ties(
         study,
         tmp_path,
-        r.ColumnTies(column=None, signal=Signal.LOSS, best=best, tied=("model-soup/extended", "raw-best")),
-        r.ColumnTies(column="web", signal=Signal.LOSS, best=best, tied=("single-merge",)),
+        ColumnTies(column=None, signal=Signal.LOSS, best=best, tied=("model-soup/extended", "raw-best")),
+        ColumnTies(column="web", signal=Signal.LOSS, best=best, tied=("single-merge",)),
     )["loss"]
 
     def found(mark):
@@ -52,7 +53,7 @@ def test_a_tint_runs_from_the_worst_of_a_column_to_its_best(records):
 
 
 def test_branches_merged_alone_are_no_strategies(records):
-    alone = {row.name for row in records.require(r.RowsRecord).rows if row.alone}
+    alone = {row.name for row in records.require(RowsRecord).rows if row.alone}
     assert alone == {f"single/{branch}" for branch in SMALL.branches}
     for table in results.score_tables(records):
         assert not alone & {row.soup for row in table.rows}
@@ -61,10 +62,9 @@ def test_branches_merged_alone_are_no_strategies(records):
 
 def test_registered_comparisons_are_counted_by_their_verdicts_and_the_others_are_exploratory(records):
     (loss,) = [f for f in results.section(records).figures if f.name == "differences-loss"]
-    found = [c.evidence for c in records.require(r.ComparisonsRecord).comparisons if c.signal is Signal.LOSS]
+    found = [c.evidence for c in records.require(ComparisonsRecord).comparisons if c.signal is Signal.LOSS]
     better, worse, noise, other = (
-        found.count(kind)
-        for kind in (r.Evidence.STRONG, r.Evidence.AGAINST, r.Evidence.WITHIN_NOISE, r.Evidence.EXPLORATORY)
+        found.count(kind) for kind in (Evidence.STRONG, Evidence.AGAINST, Evidence.WITHIN_NOISE, Evidence.EXPLORATORY)
     )
     assert better
     assert other
@@ -75,7 +75,7 @@ def test_registered_comparisons_are_counted_by_their_verdicts_and_the_others_are
 
 
 def test_tables_name_what_validation_prefers_not_what_is_best_on_test(records):
-    rows = [row for row in records.require(r.RowsRecord).rows if not row.alone]
+    rows = [row for row in records.require(RowsRecord).rows if not row.alone]
     loss = next(table for table in results.score_tables(records) if table.name == "loss")
     preferred = min(rows, key=lambda row: row.validation_loss)
     assert loss.notes[0].startswith(f"Validation prefers {preferred.label}: ")
@@ -99,7 +99,7 @@ def test_the_prescribed_rows_stand_beside_the_chosen_ones_ranked_both_ways(recor
 
 def test_where_soups_have_no_accuracy_on_validation_its_loss_says_what_it_prefers(study, tmp_path):
     copy = shutil.copytree(study, tmp_path / "study")
-    known = Records(copy).require(r.RowsRecord)
+    known = Records(copy).require(RowsRecord)
     rows = tuple(
         row if row.strategy == "raw" else dataclasses.replace(row, validation_accuracy=None) for row in known.rows
     )

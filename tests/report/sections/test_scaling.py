@@ -8,8 +8,8 @@ from tests.report.sample_study import write_study
 from trajsoup.report.sections import scaling
 from trajsoup.report.soups import soups_data
 from trajsoup.report.study import open_study
-from trajsoup.study.records.results import GridCell, sweep_of
-from trajsoup.study.records.scaling import PredictedBest, TheoryRecord
+from trajsoup.study.records.sweeps import GridCell, sweep_of
+from trajsoup.study.records.theory import PredictedBest, TheoryRecord
 
 
 @pytest.fixture

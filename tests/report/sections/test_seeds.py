@@ -13,16 +13,16 @@ from trajsoup.report.page import page_parts
 from trajsoup.report.sections.answer import read_answer
 from trajsoup.report.sections.seeds import grid_tables, seeds_tables
 from trajsoup.report.study import open_study
-from trajsoup.study.records import results as r
+from trajsoup.study.records.comparisons import Evidence
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import Evidence
+from trajsoup.study.records.seeds import GridGain, SeedSpread, SeedsRecord
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example-seeds"
 
 
 def spread(name="soup-limited", *, values, low, high):
     mean = sum(values) / len(values)
-    return r.SeedSpread(
+    return SeedSpread(
         name=name,
         signal=Signal.LOSS,
         values={str(i): value for i, value in enumerate(values)},
@@ -39,7 +39,7 @@ def test_five_seeds_are_tabulated_with_their_mean_and_verdict():
     main, compared, *_ = seeds_tables(records)
     assert main.title == "Over 5 seeds of everything"
     assert compared.columns[2:8] == ("seed 0", "seed 1", "seed 2", "seed 3", "seed 4", "mean")
-    for row, s in zip(compared.rows, records.require(r.SeedsRecord).comparisons, strict=True):
+    for row, s in zip(compared.rows, records.require(SeedsRecord).comparisons, strict=True):
         assert [cell.value for cell in row.cells[2:7]] == list(s.values.values())
         assert (row.cells[7].value, row.cells[7].low, row.cells[7].high) == (s.mean, s.low, s.high)
         assert row.cells[8].text == f"{s.better}/5"
@@ -61,7 +61,7 @@ def test_seeds_take_back_an_answer_that_they_do_not_confirm(tmp_path, p_holm, ex
     study = write_study(tmp_path, SMALL)
     found = spread(values=(-0.02, 0.001), low=-0.08, high=0.05)
     found = dataclasses.replace(found, p=p_holm / 8, p_holm=p_holm, primary=True)
-    record = r.SeedsRecord(
+    record = SeedsRecord(
         inputs={},
         seeds=(0, 1),
         split=Split.TEST,
@@ -84,10 +84,10 @@ def test_seeds_take_back_an_answer_that_they_do_not_confirm(tmp_path, p_holm, ex
 
 
 def test_the_grid_over_seeds_is_that_of_the_record():
-    record = open_study(EXAMPLE).require(r.SeedsRecord)
+    record = open_study(EXAMPLE).require(SeedsRecord)
     assert grid_tables(record) == ()
     gains = tuple(
-        r.GridGain(n_branches=n, k=k, loss=spread(values=(-0.01 * n, -0.01 * k), low=None, high=None))
+        GridGain(n_branches=n, k=k, loss=spread(values=(-0.01 * n, -0.01 * k), low=None, high=None))
         for n in (2, 3)
         for k in (1, 2)
     )

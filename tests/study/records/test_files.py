@@ -7,8 +7,10 @@ import pytest
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.store.lock import holding
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
 from trajsoup.study.records.files import LOCK, Records, writing
-from trajsoup.study.records.results import Estimate, Evaluation, EvaluationsRecord, SweepRecord
+from trajsoup.study.records.sweeps import SweepRecord
 
 
 def evaluations(loss):

@@ -10,7 +10,8 @@ from tests.report.sample_study import SampleBench, write_study
 from trajsoup.core.crossed import holm
 from trajsoup.core.signal import Signal
 from trajsoup.study.file.primary import REGISTERED, Primary, resolved
-from trajsoup.study.records.results import ComparisonsRecord, Evidence, SweepRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord, Evidence
+from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.stages.comparisons import comparisons_stage
 
 

@@ -18,15 +18,9 @@ from trajsoup.report.sections.results import fine_tuning_tables
 from trajsoup.store.scores import validation_store
 from trajsoup.study.file.study import load_study
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    ChosenOn,
-    FineTuningRecord,
-    RowRecord,
-    RowsRecord,
-    TrainedBranch,
-    TrainedCheckpoint,
-    TrainRecord,
-)
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.rows import ChosenOn, RowRecord, RowsRecord
+from trajsoup.study.records.train import TrainedBranch, TrainedCheckpoint, TrainRecord
 from trajsoup.study.stages.fine_tuning import fine_tuning_stage
 from trajsoup.study.workbench import Workbench
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import SweepRecord
+from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.stages.grid import grid_cells, grid_gains
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "example-study"

@@ -7,7 +7,10 @@ from tests.study.tiny_study import TEXT, make_study, run_tiny, small_documents
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
 from trajsoup.study.file.study import load_study, load_training_study
-from trajsoup.study.records.results import RetentionRecord, RowsRecord, TrainRecord, ValidationRecord
+from trajsoup.study.records.retention import RetentionRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.run import run_study
 from trajsoup.study.status import StageState, stages_of
 from trajsoup.study.train.plan import plan_study

@@ -1,6 +1,6 @@
 import pytest
 
-from trajsoup.study.records.results import ScoredCheckpoint
+from trajsoup.study.records.validation import ScoredCheckpoint
 from trajsoup.study.stages.validation import saturation
 
 

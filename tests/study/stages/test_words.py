@@ -4,20 +4,15 @@ import pytest
 
 from trajsoup.core.screening import Verdict
 from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
 from trajsoup.core.statistics import Optimism
 from trajsoup.report.cells import difference
-from trajsoup.study.records.results import (
-    ChosenOn,
-    ComparisonRecord,
-    Estimate,
-    Evaluation,
-    EvaluationsRecord,
-    RowRecord,
-    ScoredCheckpoint,
-    ScreenRecord,
-    Split,
-    ValidationRecord,
-)
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
+from trajsoup.study.records.rows import ChosenOn, RowRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.stages.words import against, sentences
 
 BETTER = ComparisonRecord(

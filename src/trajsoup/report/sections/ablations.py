@@ -15,8 +15,9 @@ from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.report.words import SAME
+from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import ComparisonRecord, SweepPoint, SweepRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -13,18 +13,12 @@ from dataclasses import dataclass
 
 from trajsoup.core.signal import Signal
 from trajsoup.report.style import OURS, difference_text, interval_text
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonRecord, ComparisonsRecord, Evidence
+from trajsoup.study.records.conditions import ConditionsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    ComparisonRecord,
-    ComparisonsRecord,
-    ConditionsRecord,
-    Evidence,
-    RowRecord,
-    RowsRecord,
-    SeedSpread,
-    SeedsRecord,
-)
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.seeds import SeedSpread, SeedsRecord
 
 MARGIN = 6.0  # percent left free on both sides
 VERDICTS = {

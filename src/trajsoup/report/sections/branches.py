@@ -12,7 +12,8 @@ from trajsoup.report.style import QUIET, colours_of, faded, figure, plain, token
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import PlanRecord, ScreenRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.screen import ScreenRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -17,15 +17,11 @@ from trajsoup.report.cells import estimate, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Cell, Table, number, pairs_table, tabulate, text
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    GeometryRecord,
-    PlanRecord,
-    SweepPoint,
-    SweepRecord,
-    ValidationRecord,
-    sweep_of,
-)
-from trajsoup.study.records.scaling import FittedLaw, FrontierRecord
+from trajsoup.study.records.frontier import FittedLaw, FrontierRecord
+from trajsoup.study.records.geometry import GeometryRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.validation import ValidationRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

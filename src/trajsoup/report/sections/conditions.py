@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trajsoup.report.section import Section
 from trajsoup.report.table import Table, tabulate, text
+from trajsoup.study.records.conditions import ConditionsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import ConditionsRecord
 
 MET = {True: "yes", False: "no", None: "not measured"}
 

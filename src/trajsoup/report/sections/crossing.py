@@ -14,8 +14,9 @@ from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Table, number, tabulate, text
+from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import ComparisonRecord, SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
 from trajsoup.study.sweeps.crossing import SERIAL
 
 if TYPE_CHECKING:

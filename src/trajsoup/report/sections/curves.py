@@ -17,7 +17,9 @@ from trajsoup.report import style
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.words import SAME, joined
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import RowsRecord, ScoredCheckpoint, SweepPoint, ValidationRecord, sweep_of
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.sweeps import SweepPoint, sweep_of
+from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -18,15 +18,9 @@ from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Row, Table, number, pairs_table, tabulate, text
 from trajsoup.report.words import SAME, counted
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    GeometryRecord,
-    MeasuredPair,
-    ProjectedPoint,
-    SweepPoint,
-    SweepRecord,
-    ValidationRecord,
-    sweep_of,
-)
+from trajsoup.study.records.geometry import GeometryRecord, MeasuredPair, ProjectedPoint
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.validation import ValidationRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -7,7 +7,7 @@ from trajsoup.report import style
 from trajsoup.report.cells import estimate, signed, tokens
 from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import sweep_of
+from trajsoup.study.records.sweeps import sweep_of
 
 
 def prescribed_tables(records: Records) -> tuple[Table, ...]:

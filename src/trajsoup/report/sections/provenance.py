@@ -8,17 +8,14 @@ from trajsoup.core.signal import Signal
 from trajsoup.report.cells import score
 from trajsoup.report.section import Section
 from trajsoup.report.table import Table, number, pairs_table, tabulate, text
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import FORMAT, Records
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    EvaluationsRecord,
-    FineTuningRecord,
-    PlanRecord,
-    RowRecord,
-    RowsRecord,
-    TrainRecord,
-    ValidationRecord,
-)
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 
 
 def section(records: Records) -> Section | None:

@@ -16,19 +16,12 @@ from trajsoup.report.sections.prescribed import prescribed_tables
 from trajsoup.report.sections.seeds import seeds_tables
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.report.words import counted
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ColumnTies, ComparisonRecord, ComparisonsRecord, Evidence
+from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    ColumnTies,
-    ComparisonRecord,
-    ComparisonsRecord,
-    Evaluation,
-    EvaluationsRecord,
-    Evidence,
-    FineTuningRecord,
-    RowRecord,
-    RowsRecord,
-)
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.rows import RowRecord, RowsRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -15,9 +15,10 @@ from trajsoup.report.cells import score
 from trajsoup.report.section import Drawn, Section
 from trajsoup.report.table import Cell, Table, number, tabulate, text
 from trajsoup.report.words import counted
+from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import Estimate, GridCell, SweepPoint, SweepRecord, sweep_of
-from trajsoup.study.records.scaling import TheoryRecord
+from trajsoup.study.records.sweeps import GridCell, SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.theory import TheoryRecord
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

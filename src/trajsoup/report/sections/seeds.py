@@ -9,7 +9,9 @@ from trajsoup.report.cells import signed, spread
 from trajsoup.report.style import score_text, signal_text
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.study.records.files import Records, name_of
-from trajsoup.study.records.results import FineTuningRecord, SeedSpread, SeedsRecord, SweepRecord
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.seeds import SeedSpread, SeedsRecord
+from trajsoup.study.records.sweeps import SweepRecord
 
 
 def seeds_tables(records: Records) -> tuple[Table, ...]:

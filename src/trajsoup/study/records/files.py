@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from trajsoup.errors import HeldError, StudyError
 from trajsoup.store.json_file import decode_json, json_text
@@ -26,17 +26,13 @@ FORMAT = "trajsoup/record/1"
 LOCK = ".run.lock"
 
 
-class Record(Protocol):
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
     """What every record has. Of a kind with several records (sweeps), each has a `name` of its own."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
     FILE: ClassVar[str]  # below records/, without .json; a folder where `SEVERAL`
-    SEVERAL: ClassVar[bool]
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """What it was made from, by content hash."""
-        ...
+    SEVERAL: ClassVar[bool] = False
+    inputs: Mapping[str, str]  # what it was made from, by content hash
 
 
 R = TypeVar("R", bound=Record)

@@ -12,8 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trajsoup.study.file.study import Setup, Study
-from trajsoup.study.records import results, scaling
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord
+from trajsoup.study.records.conditions import ConditionsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Record
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.frontier import FrontierRecord
+from trajsoup.study.records.geometry import GeometryRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.retention import RetentionRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.sweeps import SweepRecord
+from trajsoup.study.records.theory import TheoryRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.answer import answer_stage
 from trajsoup.study.stages.comparisons import comparisons_stage
 from trajsoup.study.stages.conditions import conditions_stage
@@ -51,22 +65,22 @@ class Stage:
 
 
 STAGES = (
-    Stage(record=results.PlanRecord, run=plan_stage),
-    Stage(record=results.TrainRecord, run=train_stage),
-    Stage(record=results.ValidationRecord, run=validation_stage),
-    Stage(record=results.ScreenRecord, run=screen_stage),
-    Stage(record=results.RowsRecord, run=rows_stage),
-    Stage(record=results.EvaluationsRecord, run=evaluations_stage),
-    Stage(record=results.ComparisonsRecord, run=comparisons_stage),
-    Stage(record=results.SweepRecord, run=sweeps_stage, wanted=lambda setup: bool(setup.sweeps)),
-    Stage(record=scaling.FrontierRecord, run=frontier_stage, wanted=has_frontier),
-    Stage(record=scaling.TheoryRecord, run=theory_stage),
-    Stage(record=results.GeometryRecord, run=geometry_stage),
-    Stage(record=results.ConditionsRecord, run=conditions_stage),
-    Stage(record=results.FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),
-    Stage(record=results.AnswerRecord, run=answer_stage),
+    Stage(record=PlanRecord, run=plan_stage),
+    Stage(record=TrainRecord, run=train_stage),
+    Stage(record=ValidationRecord, run=validation_stage),
+    Stage(record=ScreenRecord, run=screen_stage),
+    Stage(record=RowsRecord, run=rows_stage),
+    Stage(record=EvaluationsRecord, run=evaluations_stage),
+    Stage(record=ComparisonsRecord, run=comparisons_stage),
+    Stage(record=SweepRecord, run=sweeps_stage, wanted=lambda setup: bool(setup.sweeps)),
+    Stage(record=FrontierRecord, run=frontier_stage, wanted=has_frontier),
+    Stage(record=TheoryRecord, run=theory_stage),
+    Stage(record=GeometryRecord, run=geometry_stage),
+    Stage(record=ConditionsRecord, run=conditions_stage),
+    Stage(record=FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),
+    Stage(record=AnswerRecord, run=answer_stage),
     Stage(
-        record=results.RetentionRecord,
+        record=RetentionRecord,
         run=retention_stage,
         wanted=lambda setup: isinstance(setup, Study) and setup.retention is not None,
     ),

@@ -12,15 +12,12 @@ from trajsoup.merge.provenance import RECORD
 from trajsoup.store.checkpoint import load_json
 from trajsoup.store.publish import remove_stale
 from trajsoup.store.remote import absolute
-from trajsoup.study.records.results import (
-    AnswerRecord,
-    ComparisonsRecord,
-    EvaluationsRecord,
-    RowRecord,
-    RowsRecord,
-    ScreenRecord,
-    ValidationRecord,
-)
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.comparisons import ComparisonsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE
 from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench

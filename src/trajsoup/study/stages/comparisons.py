@@ -8,15 +8,11 @@ from dataclasses import replace
 from trajsoup.core.crossed import holm
 from trajsoup.core.statistics import LEVEL, Optimism, optimism
 from trajsoup.study.file.primary import EXTENDED, LIMITED, SINGLE, Primary, resolved
+from trajsoup.study.records.comparisons import ComparisonRecord, ComparisonsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import (
-    ComparisonRecord,
-    ComparisonsRecord,
-    EvaluationsRecord,
-    RowRecord,
-    RowsRecord,
-    ScreenRecord,
-)
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.stages.estimates import compared, row_of
 from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import Workbench

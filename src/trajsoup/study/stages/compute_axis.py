@@ -5,8 +5,8 @@ from __future__ import annotations
 from trajsoup.core.completion import ScalingFields
 from trajsoup.core.signal import Signal
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.results import sweep_of
-from trajsoup.study.records.scaling import FrontierRecord
+from trajsoup.study.records.frontier import FrontierRecord
+from trajsoup.study.records.sweeps import sweep_of
 
 
 def compute_fields(records: Records) -> ScalingFields | None:

@@ -11,18 +11,13 @@ from collections.abc import Sequence
 
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import ranking_agreement
-from trajsoup.study.records.results import (
-    ComparisonRecord,
-    Condition,
-    ConditionsRecord,
-    RowsRecord,
-    ScreenRecord,
-    SweepPoint,
-    SweepRecord,
-    ValidationRecord,
-    sweep_of,
-)
-from trajsoup.study.records.scaling import PredictedCell, TheoryRecord
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.conditions import Condition, ConditionsRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
+from trajsoup.study.records.theory import PredictedCell, TheoryRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, single
 from trajsoup.study.stages.estimates import compared, row_of
 from trajsoup.study.sweeps.crossing import SERIAL

@@ -8,8 +8,11 @@ from dataclasses import replace
 from trajsoup.core.scores import Scores, TestScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
+from trajsoup.core.splits import Split
 from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks, paired_bootstrap
-from trajsoup.study.records.results import ComparisonRecord, Estimate, RowRecord, Split
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.rows import RowRecord
 
 FEWEST = 30  # effective documents: an interval over fewer covers too seldom to be printed
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from trajsoup.core.scores import TestScores
+from trajsoup.core.splits import Split
 from trajsoup.study.file.lm_eval import left_out
-from trajsoup.study.records.results import Evaluation, EvaluationsRecord, RowsRecord, Split
+from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
+from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.stages.estimates import accuracy_estimate, answer_estimate, loss_estimate, row_of
 from trajsoup.study.stages.protocol import protocol_fields
 from trajsoup.study.stages.sweeps import choose_sweeps, reported_rows

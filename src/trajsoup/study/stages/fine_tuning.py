@@ -21,8 +21,11 @@ from trajsoup.core.splits import Split
 from trajsoup.core.statistics import spread_over_seeds
 from trajsoup.store.scores import ScoreKey, ScoreStore, test_store, validation_store
 from trajsoup.study.file.evaluation import FineTuningPlan
+from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ComparisonRecord, FineTuned, FineTuningRecord, RowsRecord, ScreenRecord
+from trajsoup.study.records.fine_tuning import FineTuned, FineTuningRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.stages.comparisons import EXTENDED, LIMITED, QUESTIONS
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate, row_of
 from trajsoup.study.stages.ties import column_ties

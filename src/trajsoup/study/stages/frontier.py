@@ -18,9 +18,11 @@ from trajsoup.core.scaling import Band, ScalingFit, fit_power_law, law_band
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.file.study import Setup
+from trajsoup.study.records.estimate import BandPoint, Estimate
 from trajsoup.study.records.files import name_of
-from trajsoup.study.records.results import BandPoint, Estimate, PlanRecord, SweepPoint, SweepRecord
-from trajsoup.study.records.scaling import FittedLaw, FrontierPoint, FrontierRecord, Superiority
+from trajsoup.study.records.frontier import FittedLaw, FrontierPoint, FrontierRecord, Superiority
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
 from trajsoup.study.sweeps.frontier import RAW_SERIES
 from trajsoup.study.sweeps.points import SOUP
 from trajsoup.study.sweeps.table import Sweep

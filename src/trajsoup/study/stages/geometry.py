@@ -18,15 +18,11 @@ from trajsoup.core.pool import Pool
 from trajsoup.core.soup import Row
 from trajsoup.core.trajectory import AVERAGING_RULE, MergedPoint, merged_trajectories
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import (
-    BranchDirection,
-    GeometryRecord,
-    ProjectedPoint,
-    RowsRecord,
-    ScreenRecord,
-    TrainRecord,
-)
-from trajsoup.study.records.scaling import FrontierRecord
+from trajsoup.study.records.frontier import FrontierRecord
+from trajsoup.study.records.geometry import BranchDirection, GeometryRecord, ProjectedPoint
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.score.scorer import FORK_POINT, single
 from trajsoup.study.stages.compute_axis import compute_fields
 from trajsoup.study.stages.pair_gains import interpolation_sweep, measured_gains, measured_paths, relation_line

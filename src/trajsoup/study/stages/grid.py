@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from trajsoup.study.records.results import GridCell, SweepPoint
+from trajsoup.study.records.sweeps import GridCell, SweepPoint
 
 
 def grid_cells(points: Sequence[SweepPoint]) -> tuple[GridCell, ...]:

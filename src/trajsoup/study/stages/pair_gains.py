@@ -18,7 +18,8 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import GeometryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.records.results import BandPoint, MeasuredPair, MeasuredPath
+from trajsoup.study.records.estimate import BandPoint
+from trajsoup.study.records.geometry import MeasuredPair, MeasuredPath
 from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.pool import Unit
+from trajsoup.core.splits import Split
 from trajsoup.study.file.study import ForeignStudy
-from trajsoup.study.records.results import BranchPlan, PlanRecord, Split
+from trajsoup.study.records.plan import BranchPlan, PlanRecord
 from trajsoup.study.train.plan import Plan
 from trajsoup.study.workbench import Workbench
 

@@ -16,8 +16,12 @@ from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.pruning import prune
 from trajsoup.store.remote import absolute
 from trajsoup.study.file.study import Study
+from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import AnswerRecord, PlanRecord, RetentionRecord, RowsRecord, ValidationRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.retention import RetentionRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.workbench import Workbench
 
 

@@ -7,7 +7,8 @@ from trajsoup.core.splits import Split
 from trajsoup.study.choosing.entries import Chosen, choose_entries
 from trajsoup.study.choosing.main_table import main_entries
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ChosenOn, RowRecord, RowsRecord, ScreenRecord
+from trajsoup.study.records.rows import ChosenOn, RowRecord, RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.sweeps.table import sweep_entries
 from trajsoup.study.workbench import Workbench
 

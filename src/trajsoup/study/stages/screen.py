@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from trajsoup.core.screening import screen, screened_at
 from trajsoup.errors import ScreenError
-from trajsoup.study.records.results import PlanRecord, ScreenRecord, ValidationRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.workbench import SMOOTHED, Workbench
 
 

@@ -22,19 +22,13 @@ from trajsoup.core.statistics import paired_losses, paired_tasks, spread_over_se
 from trajsoup.errors import ScoreError
 from trajsoup.store.scores import test_store
 from trajsoup.study.file.study import Setup, with_seed
+from trajsoup.study.records.comparisons import ComparisonRecord, ComparisonsRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records, digest_of, name_of
-from trajsoup.study.records.results import (
-    ComparisonRecord,
-    ComparisonsRecord,
-    EvaluationsRecord,
-    FineTuningRecord,
-    GridGain,
-    RowsRecord,
-    SeedSpread,
-    SeedsRecord,
-    SweepRecord,
-    sweep_of,
-)
+from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.seeds import GridGain, SeedSpread, SeedsRecord
+from trajsoup.study.records.sweeps import SweepRecord, sweep_of
 from trajsoup.study.stages.fine_tuning import TUNED_SCORES
 from trajsoup.study.stages.grid import grid_gains
 from trajsoup.study.stages.words import over_seeds

@@ -14,8 +14,11 @@ from trajsoup.core.scores import TestScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
+from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ChosenOn, ComparisonRecord, ScreenRecord, SweepPoint, SweepRecord
+from trajsoup.study.records.rows import ChosenOn
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
 from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
 from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.rows import chosen_on

@@ -21,8 +21,11 @@ from trajsoup.core.soup import Row, soup_row
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.records.results import Estimate, RowsRecord, ScreenRecord, ValidationRecord
-from trajsoup.study.records.scaling import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.rows import RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.theory import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
 from trajsoup.study.workbench import Workbench
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trajsoup.study.records.results import Estimate
-from trajsoup.study.records.scaling import HeldOutRecord, TheoryRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.theory import HeldOutRecord, TheoryRecord
 
 LARGER_SOUPS, NEW_BRANCHES = "larger soups", "new branches"
 QUESTIONS = {

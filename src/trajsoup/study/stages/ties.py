@@ -14,7 +14,7 @@ import numpy as np
 from trajsoup.core.scores import TestScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks
-from trajsoup.study.records.results import ColumnTies
+from trajsoup.study.records.comparisons import ColumnTies
 
 RESAMPLES = 2000  # at most
 Compare = Callable[[TestScores, TestScores], Comparison]

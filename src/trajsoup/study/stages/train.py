@@ -13,7 +13,8 @@ from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place, absolute, is_url
 from trajsoup.store.runs import Saved
 from trajsoup.study.file.study import ForeignStudy, Study
-from trajsoup.study.records.results import PlanRecord, TrainedBranch, TrainedCheckpoint, TrainRecord
+from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.train import TrainedBranch, TrainedCheckpoint, TrainRecord
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.train.branches import train_study
 from trajsoup.study.train.outcomes import METRICS

@@ -6,8 +6,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from trajsoup.core.splits import Split
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.records.results import ScoredCheckpoint, Split, TrainRecord, ValidationRecord
+from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, single, singles
 from trajsoup.study.workbench import Workbench
 

@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import Optimism, ranking_agreement
-from trajsoup.study.records.results import (
-    ComparisonRecord,
-    EvaluationsRecord,
-    Evidence,
-    RowRecord,
-    RowsRecord,
-    ScreenRecord,
-    SeedSpread,
-    ValidationRecord,
-)
+from trajsoup.study.records.comparisons import ComparisonRecord, Evidence
+from trajsoup.study.records.evaluations import EvaluationsRecord
+from trajsoup.study.records.rows import RowRecord, RowsRecord
+from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.records.seeds import SeedSpread
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.estimates import FEWEST
 
 
