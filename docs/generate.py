@@ -141,8 +141,8 @@ from trajsoup.core.methods.table import Scope, method
 from trajsoup.core.pool import ranked
 
 
-@method(name="greedy-soup", label="Greedy Soup", reference="wortsman2022", scope=Scope.SEVERAL)
-def greedy_soup(freedom: Freedom) -> Asking:
+@method(name="my-greedy", label="Greedy, of all", reference="wortsman2022", scope=Scope.SEVERAL)
+def my_greedy(freedom: Freedom) -> Asking:
     """Checkpoints from best to worst, as long as the mean of those taken gets strictly better."""
     stop = freedom.stops[-1]  # branches and where they stop; a study offers several
     order = ranked(tuple(c for pool in freedom.at(stop) for c in pool.candidates), rank_by=freedom.rank_by)
@@ -157,7 +157,8 @@ def greedy_soup(freedom: Freedom) -> Asking:
 ```
 
 In the package it is a file in `core/methods/` and its line in `core/methods/__init__.py`; outside, any module that is
-imported before the table is asked. With `default=False` a study shows it only where `evaluate: {methods: [...]}` names it.
+imported before the table is asked. Its keyword-only arguments are its parameters (`core/methods/parameters.py`). With
+`default=False` a study shows it only where `evaluate: {methods: [...]}` names it.
 
 A weighting is a function of the ordered candidates, each with tokens, scores and branch: `@weighting(name=..., says=...)`
 of `core/coefficients.py`. A selection is a function from pools to groups of candidates: `@selection(...)` of
@@ -196,11 +197,16 @@ def methods_page() -> str:
         Scope.BASELINE: "the baseline's",
         Scope.ONE: "one branch of T",
         Scope.SEVERAL: "N branches of T/N (Limited) or of t (Extended)",
+        Scope.EITHER: "one branch of T, or N as above",
     }
     tables = {
-        "Methods (`merge --strategy`, the main table)": (
+        "Methods (`merge --method`, the main table)": (
             ("name", "row", "what it averages", "tokens", "reference"),
             [(f"`{m.name}`", m.label, m.says, scopes[m.scope], m.reference) for m in METHODS.values()],
+        ),
+        "Parameters of methods (`--param name=value`)": (
+            ("method", "parameter", "meaning"),
+            [(f"`{m.name}`", f"`{p}`".replace("|", "\\|"), p.says) for m in METHODS.values() for p in m.parameters],
         ),
         "Selections (`--select`)": (
             ("name", "checkpoints", "needs K", "looks at scores", "reference"),

@@ -88,7 +88,7 @@ def studied(tmp_path_factory):
 
 
 def test_a_toy_method_merges_and_the_soup_says_so(runs, tmp_path):
-    succeeds("merge", runs / "EXP1", runs / "EXP2", "--strategy", "toy", "-o", tmp_path / "soup")
+    succeeds("merge", runs / "EXP1", runs / "EXP2", "--method", "toy", "-o", tmp_path / "soup")
     record = json.loads((tmp_path / "soup" / "soup.json").read_text())
     assert {i["path"].rpartition("/runs")[2][-18:]: i["weight"] for i in record["ingredients"]} == {
         "EXP1/checkpoint-40": 0.75,
@@ -97,7 +97,7 @@ def test_a_toy_method_merges_and_the_soup_says_so(runs, tmp_path):
     assert (record["soup"], record["choice"]["strategy"], record["choice"]["select"]) == ("toy", "toy", None)
     assert "the `toy` of 2 checkpoints" in (tmp_path / "soup" / "README.md").read_text()
     succeeds("verify", tmp_path / "soup")
-    message = refused("merge", runs / "EXP1", "--strategy", "toy", "--select", "top-k", "-o", tmp_path / "other")
+    message = refused("merge", runs / "EXP1", "--method", "toy", "--select", "top-k", "-o", tmp_path / "other")
     assert "toy has weights of its own" in message
 
 
@@ -108,7 +108,7 @@ def test_a_toy_weighting_merges(runs, tmp_path):
 
 
 def test_a_method_that_asks_cannot_merge_without_somebody_who_scores(runs, tmp_path):
-    message = refused("merge", runs / "EXP1", runs / "EXP2", "--strategy", "toy-greedy", "-o", tmp_path / "soup")
+    message = refused("merge", runs / "EXP1", runs / "EXP2", "--method", "toy-greedy", "-o", tmp_path / "soup")
     assert "toy-greedy asks how 1 merged models score" in message
     assert "--validation" in message
 
@@ -118,7 +118,7 @@ def test_a_method_that_asks_merges_on_documents_that_one_hands_over(tmp_path):
     train_tokenizer(["a b c"], fork_point, vocab_size=VOCAB + 2)  # bytes and special tokens; plain text needs fewer
     (tmp_path / "held-out.txt").write_text("the cat sat on the mat and ate the hat\n" * 20)
     args = ("merge", *runs[:2], "--no-screen", "--fork-point", fork_point, "--dry-run", "--json")
-    done = succeeds(*args, "--strategy", "toy-greedy", "--validation", tmp_path / "held-out.txt")
+    done = succeeds(*args, "--method", "toy-greedy", "--validation", tmp_path / "held-out.txt")
     assert {key.rpartition("/")[2] for key in done.json["row"]} >= {"step_8"}
     assert "choosing: 1 of 1 rows" in done.err
 

@@ -246,9 +246,11 @@ def test_an_unknown_baseline_or_branch_is_answered_with_the_known_ones(runs, tmp
     assert "'EXP9' is not among the branches EXP1, EXP2" in refused(
         "merge", *pair, "--k", 1, "--baseline", "EXP9", *out
     )
-    single = ("--strategy", "single-merge", "--k", 1, "--branch", "EXP9")
+    single = ("--method", "single-merge", "--k", 1, "--branch", "EXP9")
     assert "no admitted branch 'EXP9': choose from EXP1, EXP2" in refused("merge", *pair, *single, *out)
-    assert "--branch belongs to --strategy single-merge" in refused("merge", *pair, "--k", 1, "--branch", "EXP1", *out)
+    assert "--branch names the one branch of a method that merges one" in refused(
+        "merge", *pair, "--k", 1, "--branch", "EXP1", *out
+    )
 
 
 def test_missing_scores_are_answered_with_the_remedy(tmp_path):

@@ -89,7 +89,10 @@ def test_a_single_merge_of_a_named_branch():
 
 
 def test_a_branch_without_a_single_merge_is_refused():
-    with pytest.raises(SelectionError, match=r"--branch belongs to --strategy single-merge"):
+    with pytest.raises(
+        SelectionError,
+        match=r"--branch names the one branch of a method that merges one, and trajectory-soup merges all",
+    ):
         choose(study(A, B), Choice(k=1, branch="A"))
 
 
@@ -107,7 +110,7 @@ def test_nothing_admitted_is_an_error_with_the_remedies():
     ("strategy", "select"), [("model-soup", "top-k"), ("full-soup", "tail-k"), ("trajectory-soup", "final")]
 )
 def test_a_method_and_a_selection_that_would_make_it_another_are_refused(strategy, select):
-    with pytest.raises(SelectionError, match=rf"{strategy} is defined by .*leave out one of --strategy and --select"):
+    with pytest.raises(SelectionError, match=rf"{strategy} is defined by .*leave out one of --method and --select"):
         Choice(strategy=strategy, select=select, k=2)
 
 

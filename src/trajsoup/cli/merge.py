@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
 from trajsoup.core.table import Table
+from trajsoup.core.window import parse_window
 from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     from trajsoup.merge.choice import Choice
     from trajsoup.merge.plan import SoupPlan
 
+T = TypeVar("T")
+
 # What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
 _CHOOSING = (
     "k",
     "strategy",
     "select",
     "weights",
+    "window",
+    "param",
     "rank_by",
     "horizon",
     "branch",
@@ -57,6 +62,12 @@ def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
     return check
 
 
+def _parameters() -> str:
+    """What there is, for --help."""
+    listed = (f"{m.name}: {', '.join(map(str, m.parameters))}" for m in METHODS.values() if m.parameters)
+    return "; ".join(listed) + "."
+
+
 def merge(
     context: typer.Context,
     inputs: Annotated[
@@ -76,6 +87,8 @@ def merge(
     strategy: Annotated[
         str | None,
         typer.Option(
+            "--method",
+            "--strategy",
             help=f"The method: {', '.join(METHODS)}. Default: trajectory-soup, or what --select defines.",
             metavar="NAME",
             callback=_named(METHODS),
@@ -85,7 +98,7 @@ def merge(
     select: Annotated[
         str | None,
         typer.Option(
-            help=f"Which checkpoints enter: {', '.join(SELECTIONS)}. Default: what the strategy says.",
+            help=f"Which checkpoints enter: {', '.join(SELECTIONS)}. Default: what the method says.",
             metavar="NAME",
             callback=_named(SELECTIONS),
             show_default=False,
@@ -97,6 +110,17 @@ def merge(
             help=f"Weights inside a branch: {', '.join(WEIGHTINGS)}.", metavar="NAME", callback=_named(WEIGHTINGS)
         ),
     ] = EQUAL,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="The end of each branch, for methods that look at it: so many checkpoints (10), or tokens (500B).",
+            show_default=False,
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(help=f"A parameter of the method; may be repeated. {_parameters()}", metavar="NAME=VALUE"),
+    ] = None,
     rank_by: Annotated[Signal, typer.Option(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
     horizon: Annotated[
         str | None,
@@ -166,6 +190,8 @@ def merge(
         k=k,
         select=select,
         coefficients=weights,
+        window=_given("--window", window, parse_window),
+        params=_pairs(param or []),
         rank_by=rank_by,
         horizon=_given("--horizon", horizon, parse_tokens),
         branch=branch,
@@ -356,7 +382,18 @@ def _show_row(plan: SoupPlan) -> None:
     show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)
 
 
-def _given(option: str, text: str | None, parse: Callable[..., int]) -> int | None:
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE as they were written, each name once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name or name in found:
+            raise typer.BadParameter(f"{text!r}: write NAME=VALUE, each name once", param_hint="--param")
+        found[name] = value
+    return found
+
+
+def _given(option: str, text: str | None, parse: Callable[..., T]) -> T | None:
     """The quantity that an option gives. One that cannot be read is wrong usage."""
     try:
         return None if text is None else parse(text, where=option)

@@ -5,8 +5,9 @@ Branches, Choice -> screen -> admitted pools -> method (core/methods) -> Row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from trajsoup.core.screening import Verdict, screen
 from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
+from trajsoup.core.window import Window
 from trajsoup.errors import ScreenError, SelectionError, UnansweredError
 from trajsoup.merge.branches import Branches
+from trajsoup.store.remote import absolute
 
 DEFAULT = "trajectory-soup"
 
@@ -34,6 +37,8 @@ class Choice:
     k: int | None = None
     select: str | None = None  # None: what the method prescribes
     coefficients: str = EQUAL
+    window: Window | None = None  # None: what the method prescribes
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the method, as they were written
     rank_by: Signal = Signal.LOSS
     horizon: int | None = None  # in the study's unit of positions
     branch: str | None = None  # for single-merge
@@ -49,7 +54,7 @@ class Choice:
         if rule is not None and SELECTIONS.find(rule).name not in allowed:
             own = f"is defined by --select {' or '.join(allowed)}" if allowed else "has weights of its own"
             raise SelectionError(
-                f"{method.name} {own}, and --select {rule} would make it another method: leave out one of --strategy and "
+                f"{method.name} {own}, and --select {rule} would make it another method: leave out one of --method and "
                 "--select"
             )
         if self.coefficients != EQUAL and not method.takes_weights:
@@ -57,6 +62,13 @@ class Choice:
                 f"coefficients {self.coefficients!r} weigh ranks inside a branch, which {method.name} does not: leave out "
                 "--weights"
             )
+        if self.window is not None and not method.takes_window:
+            looking = ", ".join(m.name for m in METHODS.values() if m.takes_window)
+            raise SelectionError(
+                f"--window is the end of a branch that a method looks at, and {method.name} has none: use --horizon, --k, or "
+                f"one of {looking}"
+            )
+        method.settings(self.params)
 
     @property
     def method(self) -> Method:
@@ -85,8 +97,9 @@ def choose(
     pools, verdicts, notes = _admitted(study, choice)
     method = choice.method
     takes_k = method.takes_k and choice.rule is not None and SELECTIONS[choice.rule].needs_k
-    if choice.k is not None and method.select is not None and not takes_k:
-        notes.append(f"--k {choice.k} has no effect on selection {choice.rule!r}")
+    if choice.k is not None and not takes_k:
+        what = method.name if choice.rule is None else f"selection {choice.rule!r}"
+        notes.append(f"--k {choice.k} has no effect on {what}")
     freedom = Freedom(
         pools=pools,
         stops=_stops(pools, study, choice),
@@ -94,9 +107,13 @@ def choose(
         rank_by=choice.rank_by,
         select=choice.select,
         weights=choice.coefficients,
+        window=choice.window,
+        fork_point=None if study.fork_point is None else absolute(study.fork_point),
         free=("branch",) if method.scope is Scope.ONE else (),
     )
-    (decision,) = settle([method.ask(freedom)], scoring or logged_scores(pools, method))
+    (decision,) = settle(
+        [method.ask(freedom, **method.settings(choice.params))], scoring or logged_scores(pools, method)
+    )
     row = Row(name=method.name, weights=decision.option.weights, groups=decision.option.groups)
     return row, verdicts, (*notes, *decision.notes)
 
@@ -130,9 +147,11 @@ def _logged(candidate: Candidate) -> ValidationScores:
 def _stops(pools: Sequence[Pool], study: Branches, choice: Choice) -> tuple[Stop, ...]:
     """All branches together, or each by itself, or the one that is named."""
     names, scope = tuple(pool.branch for pool in pools), choice.method.scope
-    if choice.branch is not None and scope is not Scope.ONE:
-        raise SelectionError("--branch belongs to --strategy single-merge: drop one of the two")
-    if scope is Scope.SEVERAL:
+    if choice.branch is not None and scope not in (Scope.ONE, Scope.EITHER):
+        raise SelectionError(
+            f"--branch names the one branch of a method that merges one, and {choice.method.name} merges all: drop it"
+        )
+    if scope is Scope.SEVERAL or (scope is Scope.EITHER and choice.branch is None):
         return (Stop(branches=names, horizon=choice.horizon),)
     wanted = choice.branch or (choice.baseline or study.baseline if scope is Scope.BASELINE else None)
     if wanted is not None and wanted not in names:

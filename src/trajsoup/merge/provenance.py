@@ -172,7 +172,8 @@ def _say_dtype(config: Path, provenance: Provenance) -> None:
 
 def _done(choice: Choice) -> dict[str, Any]:
     """The choice with what was left open filled in: the method and the selection that were really used."""
-    return {**asdict(choice), "strategy": choice.method.name, "select": choice.rule}
+    settings = choice.method.settings(choice.params)
+    return {**asdict(choice), "strategy": choice.method.name, "select": choice.rule, "params": settings}
 
 
 def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:

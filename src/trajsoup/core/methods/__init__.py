@@ -7,4 +7,11 @@ from trajsoup.core.methods import single_merge as single_merge
 from trajsoup.core.methods import model_soup as model_soup
 from trajsoup.core.methods import full_soup as full_soup
 from trajsoup.core.methods import trajectory_soup as trajectory_soup
+from trajsoup.core.methods import inverse_variance as inverse_variance
+from trajsoup.core.methods import swa as swa
+from trajsoup.core.methods import lawa as lawa
+from trajsoup.core.methods import ema as ema
+from trajsoup.core.methods import pma as pma
+from trajsoup.core.methods import wsm as wsm
+from trajsoup.core.methods import greedy_soup as greedy_soup
 from trajsoup.core.methods.table import METHODS as METHODS

@@ -14,6 +14,7 @@ from trajsoup.core.pool import Pool
 from trajsoup.core.selection import SELECTIONS, usable
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import soup_row
+from trajsoup.core.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,8 @@ class Freedom:
     rank_by: Signal = Signal.LOSS
     select: str | None = None  # None: as the method is defined
     weights: str = EQUAL
+    window: Window | None = None  # the end of each branch; None: as the method is defined
+    fork_point: str | None = None  # its key, where it is known: a row may name it
     free: tuple[str, ...] = ()  # what of this somebody left open, in words: branch, branches, horizon, k
 
     def at(self, stop: Stop) -> tuple[Pool, ...]:

@@ -9,16 +9,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from trajsoup.core.methods.asking import Asking, Decision
 from trajsoup.core.methods.freedom import Freedom
+from trajsoup.core.methods.parameters import Parameter, parameters_of, read_parameters
 from trajsoup.core.table import Table
 from trajsoup.errors import SelectionError
 
-Function = Callable[[Freedom], Asking | Decision]  # one that asks nothing may just return
+Function = Callable[
+    ..., Asking | Decision
+]  # of a Freedom and its own parameters; one that asks nothing may just return
 
 
 class Scope(StrEnum):
@@ -27,6 +31,7 @@ class Scope(StrEnum):
     BASELINE = "baseline"  # the baseline's branch as it is
     ONE = "one"  # one branch of T tokens, whichever is best
     SEVERAL = "several"  # N branches: of T/N each (Limited), or of t each (Extended)
+    EITHER = "either"  # one branch, or the mean of what it makes of each of N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,8 @@ class Method:
     selects: tuple[str, ...]  # others that it can be combined with
     takes_k: bool
     takes_weights: bool  # whether a weighting means something to it
+    takes_window: bool  # whether it looks at the end of a branch, as long as one says
+    parameters: tuple[Parameter, ...]
     strategy: str  # as records call it
     alone: Alone | None
     default: bool  # whether every study's main table shows it; else those that name it
@@ -59,9 +66,13 @@ class Method:
         """The first line of its documentation."""
         return (inspect.getdoc(self.function) or self.label).partition("\n")[0]
 
-    def ask(self, freedom: Freedom) -> Asking:
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All its parameters, those that are given and the defaults; what cannot be read is refused."""
+        return read_parameters(self.parameters, given, method=self.name)
+
+    def ask(self, freedom: Freedom, **settings: Any) -> Asking:
         """Start it. The generator chooses a row."""
-        found = self.function(freedom)
+        found = self.function(freedom, **settings)
         return (yield from found) if isinstance(found, Generator) else found
 
 
@@ -78,6 +89,7 @@ def method(
     selects: tuple[str, ...] = (),
     takes_k: bool = False,
     takes_weights: bool = False,
+    takes_window: bool = False,
     strategy: str | None = None,
     alone: Alone | None = None,
     default: bool = True,
@@ -95,6 +107,8 @@ def method(
             selects=selects,
             takes_k=takes_k,
             takes_weights=takes_weights,
+            takes_window=takes_window,
+            parameters=parameters_of(function),
             strategy=strategy or name,
             alone=alone,
             default=default,

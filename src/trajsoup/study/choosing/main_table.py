@@ -52,10 +52,10 @@ def method_entries(
         for pool in field.pools if budget is None else field.chosen(field.admitted_at(spent)):
             own = f"{method.alone.name}/{pool.branch}", f"{method.alone.label} ({pool.branch})"
             yield from entry(*own, [Stop(branches=(pool.branch,), horizon=spent)], ("k",), None, alone=True)
-    if method.scope is Scope.ONE:
+    if method.scope in (Scope.ONE, Scope.EITHER):
         stops = field.stops([1], setting=Setting.LIMITED, budget=spent)
         yield from entry(name, label, stops, ("branch", "k"), None)
-    if method.scope is Scope.SEVERAL:
+    if method.scope in (Scope.SEVERAL, Scope.EITHER):
         for setting in Setting:
             stops = field.stops(range(2, len(field.pools) + 1), setting=setting, budget=spent)
             own = f"{name}/{setting.value}", f"{label} ({setting.value.title()})"
