@@ -73,7 +73,9 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
         else:
             hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
     choices = tuple(map(str, typing.get_args(hint))) if typing.get_origin(hint) is Literal else ()
-    readers: list[Callable[..., Any]] = [mark for mark in marks if isinstance(mark, types.FunctionType | functools.partial)]
+    readers: list[Callable[..., Any]] = [
+        mark for mark in marks if isinstance(mark, types.FunctionType | functools.partial)
+    ]
     plain = functools.partial(_choice, choices) if choices else parse_whole if hint is int else parse_number
     return Parameter(
         name=name,
