@@ -29,6 +29,19 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def training_checkpoints(tmp_path_factory):
+    """Three checkpoints in every format that trainers leave, and as `plain` safetensors: KIND/step-1, -2 and -3."""
+    from tests.checkpoints import write_checkpoint
+    from tests.runs import weights
+    from tests.training_checkpoints import write_training_checkpoints
+
+    folder, drawn = tmp_path_factory.mktemp("formats"), {seed: weights(seed) for seed in (1, 2, 3)}
+    for seed, tensors in drawn.items():
+        write_checkpoint(folder / "plain" / f"step-{seed}", tensors)
+    return write_training_checkpoints(folder, drawn)
+
+
+@pytest.fixture(scope="session")
 def fork_point(tmp_path_factory):
     """A freshly initialised tiny model. Nothing writes into it: every study starts from a link to it."""
     from tests.lm.stand_in import make_fork_point

@@ -168,7 +168,7 @@ DAMAGE = {
         rewritten(**{"layers.0.q.lora_A.weight": torch.ones(2)}),
         r"is a LoRA adapter \(layers.0.q.lora_A.weight\).*merge_and_unload",
     ),
-    "pickle": (pickled, r"pytorch_model.bin may be a pickle .*Convert it to safetensors"),
+    "pickle": (pickled, r"pytorch_model.bin is a part of no checkpoint that is read here .*save them as safetensors"),
     "missing": (shutil.rmtree, r"there is no checkpoint at .*/b: check the path"),
 }
 

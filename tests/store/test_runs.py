@@ -176,7 +176,7 @@ def test_a_damaged_trainer_state_is_named(tmp_path):
 def test_a_run_of_pickles_says_how_to_convert_them(tmp_path, name):
     (tmp_path / "checkpoint-5").mkdir()
     (tmp_path / "checkpoint-5" / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(ScanError, match=rf"{name} may be a pickle .*Convert the checkpoints to safetensors"):
+    with pytest.raises(ScanError, match=rf"{name} is a part of no checkpoint that is read here"):
         scan_run(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_checkpoints_left_out_because_they_are_pickles_are_noted(tmp_path):
     (tmp_path / "checkpoint-6" / "pytorch_model.bin").write_bytes(b"\x80\x04.")
     run = scan_run(tmp_path)
     assert steps(run) == [("checkpoint-5", 5)]
-    assert run.notes == (f"{tmp_path / 'checkpoint-6'} holds no safetensors file: left out",)
+    assert run.notes == (f"{tmp_path / 'checkpoint-6'} holds no checkpoint: left out",)
 
 
 def test_an_empty_folder_says_what_is_looked_for(tmp_path):

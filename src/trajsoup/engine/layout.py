@@ -65,7 +65,8 @@ class Span:
 
 def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
     """Lay the output out as `template` is, or in shards of at most `shard_bytes`; `dtype` converts floating tensors."""
-    if shard_bytes is None and not isinstance(template.format, Safetensors):
+    pieces = any(len(t.boxes) > 1 for t in template.tensors.values())
+    if shard_bytes is None and (pieces or not isinstance(template.format, Safetensors)):
         shard_bytes = SHARD_BYTES
     entries = [
         (t.boxes[0].file if t.boxes else 0, name, (dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape)

@@ -16,8 +16,7 @@ from trajsoup.core.quantity import Score, tokens_in_name
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
-from trajsoup.store.formats import PICKLES, format_of
-from trajsoup.store.formats.safetensors import loose_files
+from trajsoup.store.formats import PICKLES, format_of, loose_files, unread
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
 from trajsoup.store.remote import Place, place
 
@@ -54,7 +53,7 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     found = _find(path)
     if not found:
         raise ScanError(f"{path} holds no checkpoint: {_why_none(path)}")
-    notes = [f"{folder} holds no safetensors file: left out" for folder in _left_out(path, found)]
+    notes = [f"{folder} holds no checkpoint: left out" for folder in _left_out(path, found)]
     if path in found and len(found) > 1:
         found.remove(path)  # the Trainer saves the last model once more at the top
         notes.append(f"{path} itself holds a model too; only its checkpoint folders are used")
@@ -220,8 +219,5 @@ def _refuse_duplicates(run: Place, saved: Sequence[Saved]) -> None:
 def _why_none(path: Place) -> str:
     pickles = [p for p in sorted(path.rglob("*")) if p.name.endswith(PICKLES)][:1] if path.is_dir() else []
     if pickles:
-        return (
-            f"{pickles[0].name} may be a pickle or a sharded training format, which this tool does not open. Convert the "
-            "checkpoints to safetensors first (save_pretrained writes it)"
-        )
+        return f"{pickles[0].name} {unread()}"
     return "name a folder with checkpoint-N/ folders or .safetensors files in it"

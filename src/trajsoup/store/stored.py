@@ -68,6 +68,7 @@ class Stored:
     tensors: Mapping[str, Tensor]  # in the order of their bytes, where there is one
     folder: Place  # of config.json, tokenizer and the like
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  # to be written into the header of a soup
+    left_out: tuple[str, ...] = ()  # what else is there and is no weight: optimizer state, counters, objects
 
     @cached_property
     def encoded(self) -> Mapping[tuple[Box, str], int]:

@@ -43,17 +43,17 @@ def test_a_run_of_its_checkpoints_is_scanned(toy_format, tmp_path):
 def test_a_format_that_nobody_registered_is_refused(tmp_path):
     folder = write_toy(tmp_path, WEIGHTS)
     assert not is_checkpoint(folder)
-    with pytest.raises(CheckpointError, match="holds no safetensors file: check the path"):
+    with pytest.raises(CheckpointError, match="holds no checkpoint: check the path"):
         open_checkpoint(folder)
 
 
 def test_the_last_registered_is_asked_first_and_registering_again_replaces(toy_format, tmp_path):
     folder = write_toy(write_checkpoint(tmp_path, WEIGHTS), WEIGHTS)
-    assert list(FORMATS) == ["safetensors", "toy"]
+    assert list(FORMATS)[-2:] == ["safetensors", "toy"]
     assert isinstance(format_of(folder), Toy)
     again = Toy()
     register(again)
-    assert list(FORMATS.values())[1:] == [again]
+    assert list(FORMATS.values())[-1:] == [again]
 
 
 def test_a_file_is_known_by_its_content_and_not_by_its_name(tmp_path):

@@ -8,11 +8,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from trajsoup.errors import CheckpointError
+from trajsoup.store.formats import safetensors, torch_save
+from trajsoup.store.formats.dcp import Dcp
 from trajsoup.store.formats.safetensors import Safetensors
+from trajsoup.store.formats.torch_save import TorchSave
 from trajsoup.store.remote import Place
 from trajsoup.store.stored import Stored
 
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".distcp")  # never opened
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".distcp")  # read as data, never run
 
 
 class Format(Protocol):
@@ -29,7 +32,8 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {format.name: format for format in (Safetensors(),)}  # the last is asked first
+# The last is asked first.
+FORMATS: dict[str, Format] = {format.name: format for format in (TorchSave(), Dcp(), Safetensors())}
 
 
 def register(format: Format) -> None:
@@ -43,23 +47,29 @@ def format_of(place: Place) -> Format | None:
     return next((format for format in reversed(FORMATS.values()) if format.recognises(place)), None)
 
 
+def loose_files(folder: Place) -> list[Place]:
+    """The files of a folder that are a checkpoint each, not parts of one."""
+    return safetensors.loose_files(folder) or torch_save.loose_files(folder)
+
+
 def require_format(place: Place) -> Format:
     """The same, or an error that says what to do with what is there."""
     found = format_of(place)
     if found is None:
         if place.is_file():
-            raise CheckpointError(f"{place} is not a safetensors file: {_convert(place.name)}")
+            raise CheckpointError(f"{place} {unread()}")
         if not place.is_dir():
             raise CheckpointError(f"there is no checkpoint at {place}: check the path")
         others = sorted(path.name for path in place.iterdir() if path.name.endswith(PICKLES))
         raise CheckpointError(
-            f"{place} holds no safetensors file: {_convert(others[0]) if others else 'check the path'}"
+            f"{place} holds no checkpoint: {f'{others[0]} {unread()}' if others else 'check the path'}"
         )
     return found
 
 
-def _convert(name: str) -> str:
+def unread() -> str:
+    """What to say of a file that may hold weights and is no checkpoint to us."""
     return (
-        f"{name} may be a pickle or another format, which this tool does not open. Convert it to safetensors first: "
-        "load it in the training framework and save it with save_pretrained"
+        f"is a part of no checkpoint that is read here ({', '.join(sorted(FORMATS))}): if it holds weights, load them in "
+        "the framework that wrote them and save them as safetensors"
     )

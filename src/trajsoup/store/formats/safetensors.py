@@ -1,4 +1,5 @@
-"""The safetensors format: one file, or a folder of them with an index. A tensor is one box, stored as it is.
+"""The safetensors format: one file, or a folder of them with an index. A tensor is one box, stored as it is, but for the
+shards that torch's DCP writes for Hugging Face, whose headers say where in the whole tensor each piece belongs.
 
 A file is an 8-byte length, a JSON header, then the tensors' bytes without gaps. The library of that name hands out
 tensors; averaging needs to know *where the bytes are*, so that a block can be read past the page cache into a reused
@@ -31,6 +32,7 @@ SUFFIX = ".safetensors"
 HEADER_REQUESTS = 16  # at once, to an object store
 FIRST_BYTES = 256 << 10  # of a remote file, in the first request: nearly every header fits
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
+DCP_OFFSETS = "DCP_SHARDING_INFO"  # in a header's metadata: by tensor, where its piece begins
 _SHARD = re.compile(r"-of-(?P<count>\d+)\.safetensors$")
 
 
@@ -70,7 +72,7 @@ class Safetensors:
         if place.is_file():
             return _stored(place, (place,), folder=place.parent)
         names = _listing(place)
-        weight_map = _weight_map(place / INDEX, names) if INDEX in names else {}
+        weight_map = weight_map_of(place / INDEX, names) if INDEX in names else {}
         chosen = dict.fromkeys(weight_map.values()) if INDEX in names else _shards(place, names)
         stored = _stored(place, tuple(place / name for name in chosen), folder=place)
         if INDEX in names:
@@ -205,18 +207,50 @@ def _stored(path: Place, files: tuple[Place, ...], *, folder: Place) -> Stored:
     headers = _headers(files)
     tensors: dict[str, Tensor] = {}
     for i, header in enumerate(headers):
-        for name in tensors.keys() & header.tensors.keys():
-            first = files[tensors[name].boxes[0].file].name
-            raise CheckpointError(
-                f"{path}: tensor {name!r} is in both {first} and {files[i].name}: remove the stale file"
-            )
-        tensors |= {
-            name: Tensor(dtype, shape, (Box(i, offset, nbytes, (0,) * len(shape), shape),))
-            for name, (dtype, shape, offset, nbytes) in header.tensors.items()
-        }
+        starts = _saved_offsets(header, files[i])
+        for name, (dtype, shape, offset, nbytes) in header.tensors.items():
+            piece = Tensor(dtype, shape, (Box(i, offset, nbytes, starts.get(name, (0,) * len(shape)), shape),))
+            if name not in tensors:
+                tensors[name] = piece
+            elif name in starts and tensors[name].dtype == dtype:
+                tensors[name] = tensors[name]._replace(boxes=tensors[name].boxes + piece.boxes)
+            else:
+                first = files[tensors[name].boxes[0].file].name
+                raise CheckpointError(
+                    f"{path}: tensor {name!r} is in both {first} and {files[i].name}: remove the stale file"
+                )
+    tensors = {name: tensor._replace(shape=_whole(tensor.boxes)) for name, tensor in tensors.items()}
     sizes = tuple(header.file_bytes for header in headers)
     metadata = headers[0].metadata if headers else {}
+    metadata = {key: value for key, value in metadata.items() if not key.startswith("DCP_")}
     return Stored(files=files, sizes=sizes, tensors=tensors, folder=folder, metadata=metadata)
+
+
+def _saved_offsets(header: Header, path: Place) -> dict[str, tuple[int, ...]]:
+    """Where the pieces of a file begin in their tensors; empty for all but DCP's shards."""
+    if DCP_OFFSETS not in header.metadata:
+        return {}
+    try:
+        listed = json.loads(header.metadata[DCP_OFFSETS])
+        found = {name: tuple(listed[name]["saved_offsets"]) for name in header.tensors}
+        if not all(type(n) is int and 0 <= n < 2**62 for start in found.values() for n in start):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _damaged(path, f"its {DCP_OFFSETS} does not say where each tensor begins") from error
+    for name, tensor in header.tensors.items():
+        if len(found[name]) != len(tensor.shape):
+            raise _damaged(
+                path, f"its {DCP_OFFSETS} gives {name!r} {len(found[name])} axes, it has {len(tensor.shape)}"
+            )
+    return found
+
+
+def _whole(boxes: Sequence[Box]) -> tuple[int, ...]:
+    """The shape of a tensor of which all pieces are there."""
+    if len(boxes) == 1 and not any(boxes[0].start):
+        return boxes[0].shape
+    ends = [[i + n for i, n in zip(box.start, box.shape, strict=True)] for box in boxes]
+    return tuple(max(end) for end in zip(*ends, strict=True))
 
 
 def _headers(files: Sequence[Place]) -> tuple[Header, ...]:
@@ -258,7 +292,8 @@ def _shards(folder: Place, names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def _weight_map(index: Place, there: Sequence[str]) -> dict[str, str]:
+def weight_map_of(index: Place, there: Sequence[str]) -> dict[str, str]:
+    """Which file an index gives each tensor, in the order of the files, none of them outside the index's folder."""
     weight_map = load_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
         raise CheckpointError(f"{index} has no weight_map of strings: save the checkpoint again")
