@@ -262,7 +262,7 @@ def test_missing_scores_are_answered_with_the_remedy(tmp_path):
     assert "have no accuracy" in refused("merge", *runs, "--k", 1, "--rank-by", "accuracy", "-o", tmp_path / "soup")
     (runs[0] / "metrics.csv").write_text("step,val_loss\n10,2.5\n20,2.4\n")
     message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")
-    assert "the baseline 'a' has no training loss" in message
+    assert "branch 'a' has no training loss" in message
     assert "pass --no-screen" in message
 
 

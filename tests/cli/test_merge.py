@@ -382,3 +382,28 @@ def test_options_without_effect_on_runs_are_refused(runs, tmp_path):
 
 def test_no_input_at_all_is_wrong_usage():
     assert trajsoup("merge", "-o", "x").code == 2
+
+
+def test_the_order_in_which_runs_are_named_decides_nothing_and_a_branch_left_out_is_in_the_last_lines(tmp_path):
+    a, b = (
+        write_run(tmp_path / name, val_losses=[2.2, 2.1, 2.0], train_losses=[level] * 3, seed=seed)
+        for seed, (name, level) in enumerate((("a", 2.0), ("b", 2.042)), start=1)
+    )
+    assert row(a, b, "--k", 1) == row(b, a, "--k", 1) == {"a@30": 1.0}
+    done = succeeds("merge", b, a, "--k", 1, "-o", tmp_path / "soup")
+    assert done.out.splitlines()[-2] == (
+        "1 of 2 branches are in it: b has J +2.10% ± 0.00%, above 1.0% (--force b takes all)"
+    )
+
+
+def test_a_branch_whose_gap_is_noise_is_merged_and_marked(tmp_path):
+    a, b = (
+        write_run(tmp_path / name, val_losses=[2.3, 2.2, 2.1, 2.0], train_losses=levels, seed=seed)
+        for seed, (name, levels) in enumerate((("a", [2.0] * 4), ("b", [2.04, 1.97, 2.05, 2.042])), start=1)
+    )
+    done = succeeds("merge", a, b, "--k", 1, "-o", tmp_path / "soup")
+    assert "undecided: admitted" in done.out
+    assert "b is undecided, so it is admitted: J is +2.10% ±" in done.err
+    assert "more checkpoints, or training on until J settles would decide it" in done.err
+    record = json.loads((tmp_path / "soup" / "soup.json").read_text())
+    assert {v["branch"]: v["undecided"] for v in record["screen"]} == {"a": False, "b": True}

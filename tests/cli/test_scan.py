@@ -29,6 +29,7 @@ def test_scan_prints_what_it_found_as_json(runs, tmp_path):
         "tokens": 20_000,
         "train_loss": 2.4,
         "losses_logged": 1,
+        "train_error": None,
         "val_loss": 2.2,
         "accuracy": 0.2,
     }

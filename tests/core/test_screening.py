@@ -3,7 +3,7 @@ import math
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.screening import TOLERANCE, screen, screened_at
+from trajsoup.core.screening import TOLERANCE, Noise, median_branch, screen, screened_at
 from trajsoup.errors import ScreenError
 
 
@@ -106,3 +106,84 @@ def test_a_branch_that_ended_before_the_horizon_has_no_place_in_it():
     assert screened_at(verdicts, horizon=300).admitted == ("EXP1", "SHORT")  # the full screen admits it where it ended
     verdicts = screen([BASELINE, curve("SHORT", {100: 3.0, 150: 9.0})], baseline="EXP1")
     assert screened_at(verdicts, horizon=200).admitted == ("EXP1",)
+
+
+def jumping(branch: str, gaps: list[float]) -> Pool:
+    """A branch whose J against FLAT takes these values."""
+    return curve(branch, {100 * (i + 1): 2.0 * (1 + gap) for i, gap in enumerate(gaps)})
+
+
+FLAT = jumping("EXP1", [0.0] * 6)
+
+
+def test_a_gap_above_the_tolerance_by_less_than_it_jumps_is_undecided_and_admitted():
+    _, noisy = screen([FLAT, jumping("NOISY", [0.02, -0.02, 0.02, -0.02, 0.02, 0.021])], baseline="EXP1")
+    assert noisy.loss_gap == pytest.approx(0.021)
+    assert noisy.admitted
+    assert noisy.undecided
+    assert noisy.word == "undecided: admitted"
+    assert noisy.noise is Noise.CHECKPOINTS
+    _, steady = screen([FLAT, jumping("STEADY", [0.021] * 6)], baseline="EXP1")
+    assert not steady.admitted
+    assert not steady.undecided
+
+
+def test_a_branch_that_leaves_is_no_noise():
+    for gaps in ([0, 0.01, 0.02, 0.03, 0.04, 0.05], [0, 0, 0, 0, 0, 0.3], [0, 0, 0.01, 0.04, 0.12, 0.3]):
+        _, leaving = screen([FLAT, jumping("LEAVING", gaps)], baseline="EXP1")
+        assert not leaving.admitted, gaps
+
+
+def test_pieces_of_a_probe_are_compared_in_pairs():
+    def scored(branch: str, pieces: tuple[float, ...]) -> Pool:
+        loss = sum(pieces) / len(pieces)
+        return Pool(
+            branch=branch,
+            candidates=(Candidate(key=branch, branch=branch, tokens=1, train_loss=loss, train_pieces=pieces),),
+        )
+
+    base = scored("EXP1", (1.0, 2.0, 3.0, 4.0))
+    even = screen([base, scored("EVEN", (1.02, 2.04, 3.06, 4.08))], baseline="EXP1")[1]  # 2 % worse on every piece
+    assert even.spread == pytest.approx(0, abs=1e-12)
+    assert not even.admitted
+    uneven = screen([base, scored("UNEVEN", (1.2, 2.0, 3.0, 4.0))], baseline="EXP1")[1]  # 2 % worse, all of it on one
+    assert uneven.noise is Noise.PIECES
+    assert uneven.undecided
+    assert uneven.admitted
+
+
+def test_the_error_of_logged_losses_is_that_of_both_branches():
+    def logged(branch: str, loss: float, error: float) -> Pool:
+        return Pool(
+            branch=branch,
+            candidates=(Candidate(key=branch, branch=branch, tokens=1, train_loss=loss, train_error=error),),
+        )
+
+    _, found = screen([logged("a", 2.0, 0.03), logged("b", 2.0, 0.04)], baseline="a")
+    assert found.spread == pytest.approx(2 * 0.05 / 2.0)
+    assert found.noise is Noise.LOGGED
+
+
+def test_without_a_named_baseline_the_order_of_the_branches_decides_nothing():
+    pools = [jumping("a", [0.0] * 4), jumping("b", [0.021] * 4)]
+    for order in (pools, pools[::-1]):
+        assert {v.branch: v.admitted for v in screen(order)} == {"a": True, "b": False}
+    three = [jumping("a", [0.05] * 4), jumping("b", [0.0] * 4), jumping("c", [0.02] * 4)]
+    assert {median_branch(order) for order in (three, three[::-1])} == {"c"}
+    diverged = [jumping("a", [0.0] * 4), curve("b", {100: 2.0, 400: math.nan})]
+    assert median_branch(diverged) == median_branch(diverged[::-1]) == "a"
+
+
+def test_an_undecided_branch_is_admitted_and_marked_at_every_horizon():
+    verdicts = screen([FLAT, jumping("NOISY", [0.02, -0.02, 0.02, 0.0, 0.0, 0.0])], baseline="EXP1")
+    early = screened_at(verdicts, horizon=300)
+    assert early.admitted == ("EXP1", "NOISY")
+    assert early.undecided == ("NOISY",)
+    assert screened_at(verdicts, horizon=100).admitted == ("EXP1",)  # one value has no spread: the rule alone
+
+
+def test_a_horizon_before_the_first_checkpoint_is_named_as_that():
+    with pytest.raises(
+        ScreenError, match=r"horizon 50 lies before the first checkpoint of branch 'EXP1' \(at 100 tokens"
+    ):
+        screen([BASELINE, curve("EXP2", {100: 2.0})], baseline="EXP1", horizon=50)

@@ -23,7 +23,8 @@ def test_the_gap_against_tokens_is_kept_for_the_report():
     assert [tokens for tokens, _ in verdict.gaps] == [100, 200, 300]
     assert [gap for _, gap in verdict.gaps] == pytest.approx([0, 2.0 / 2.1 - 1, 0.05])
     assert verdict.gaps[-1][1] == verdict.loss_gap
-    assert not verdict.admitted
+    assert verdict.admitted
+    assert verdict.undecided  # it jumps by more than it lies above the tolerance
 
 
 def test_the_window_that_the_compared_loss_was_smoothed_over_is_recorded():

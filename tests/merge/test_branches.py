@@ -24,10 +24,10 @@ def study_file(folder, text):
     return path
 
 
-def test_branches_are_named_by_their_folders_and_the_first_is_the_baseline(tmp_path):
+def test_branches_are_named_by_their_folders_and_their_order_names_no_baseline(tmp_path):
     study = scan_branches([bare(tmp_path / "b", "step_1"), bare(tmp_path / "a", "step_1")])
     assert [b.name for b in study.branches] == ["b", "a"]
-    assert study.baseline == "b"
+    assert study.baseline is None
 
 
 def test_runs_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
@@ -149,7 +149,7 @@ GOOD = "branches:\n  a:\n    path: a\n    checkpoints:\n      - {path: c, step: 
 def test_a_study_may_be_written_by_hand(tmp_path):
     text = "branches:\n  1:\n    path: runs/a\n    checkpoints:\n      - {path: c1, tokens: 5e9, val_loss: 2}\n"
     study = load_branches(study_file(tmp_path, text))
-    assert study.branches[0].name == study.baseline == "1"
+    assert study.branches[0].name == "1"
     assert study.branches[0].checkpoints == (
         Saved(path=tmp_path / "runs" / "a" / "c1", tokens=5_000_000_000, val_loss=2.0),
     )

@@ -81,7 +81,7 @@ def test_the_card_names_every_ingredient_and_the_screen(soup):
         "| checkpoint-30 | EXP1 | 30,000 | 0.25 | 2.1000 | 0.3000 |",
         "| checkpoint-10 | EXP2 | 10,000 | 0.25 | 2.1500 | 0.4000 |",
         "| checkpoint-40 | EXP2 | 40,000 | 0.25 | 2.0500 | 0.1000 |",
-        "- EXP3: +5.00% at 40,000 tokens, rejected",
+        "- EXP3: +5.00% ± 0.00% at 40,000 tokens, rejected",
     ):
         assert line in card
 

@@ -145,7 +145,8 @@ def merge(
         float | None, typer.Option(help="Largest relative training-loss gap (0.01).", show_default=False)
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="Branch to compare with; default: the first.", show_default=False)
+        str | None,
+        typer.Option(help="Branch to compare with; default: the one of median training loss.", show_default=False),
     ] = None,
     force: Annotated[
         list[str] | None,
@@ -227,6 +228,7 @@ def merge(
         show_json({"output": output, **provenance.record()})
         return
     _show_row(plan)
+    _show_left_out(plan)
     typer.echo(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
 
 
@@ -322,7 +324,14 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
                 "buffer_bytes": buffers,
                 "read_seconds": seconds,
                 "screen": [
-                    {"branch": v.branch, "loss_gap": v.loss_gap, "admitted": v.admitted, "forced": v.forced}
+                    {
+                        "branch": v.branch,
+                        "loss_gap": v.loss_gap,
+                        "spread": v.spread,
+                        "verdict": v.word,
+                        "admitted": v.admitted,
+                        "forced": v.forced,
+                    }
                     for v in plan.verdicts
                 ],
                 "notes": plan.notes,
@@ -349,7 +358,7 @@ def _show_screen(plan: SoupPlan) -> None:
                 v.tokens,
                 v.loss,
                 v.baseline_loss,
-                f"{v.loss_gap:+.2%}",
+                v.gap,
                 "as logged" if v.window_tokens is None else v.window_tokens,
                 v.word,
             ]
@@ -365,6 +374,17 @@ def _show_screen(plan: SoupPlan) -> None:
             "verdict",
         ]
         show_table("Compatibility screen", columns, rows)
+
+
+def _show_left_out(plan: SoupPlan) -> None:
+    """At the end, where it is read: a soup of fewer branches than were named."""
+    out = [v for v in plan.verdicts if not v.admitted]
+    if out:
+        why = ", ".join(f"{v.branch} has J {v.gap}, above {v.tolerance:.1%}" for v in out)
+        cure = " ".join(f"--force {v.branch}" for v in out)
+        typer.echo(
+            f"{len(plan.verdicts) - len(out)} of {len(plan.verdicts)} branches are in it: {why} ({cure} takes all)"
+        )
 
 
 def _show_row(plan: SoupPlan) -> None:

@@ -29,6 +29,8 @@ class Candidate:
     tokens: int  # consumed since the fork point; steps, where `unit` says so
     train_loss: float | None = None
     window_tokens: int | None = None  # that the training loss is the mean of; None: as somebody wrote it down
+    train_error: float | None = None  # standard error of the training loss, where single losses were logged
+    train_pieces: tuple[float, ...] = ()  # the same loss on parts of a probe that all branches were scored on
     val_loss: float | None = None
     accuracy: float | None = None
     unit: Unit = Unit.TOKENS

@@ -51,7 +51,9 @@ class Kind(StrEnum):
 class Screen:
     """Which branches the screen admits."""
 
-    baseline: Annotated[Name | None, "Of the screen. Default: the branch that changes nothing, or the first."] = None
+    baseline: Annotated[
+        Name | None, "Of the screen. Default: the branch that changes nothing; of existing runs the one of median loss."
+    ] = None
     tolerance: Annotated[float, "Of the screen: the largest relative gap of training loss."] = TOLERANCE
     force: Annotated[tuple[Name, ...], "Branches to admit whatever the screen says; they stay marked."] = ()
 
@@ -108,7 +110,7 @@ class RunsFile:
                 for name, listed in self.branches.items()
             ),
             fork_point=self.fork_point,
-            baseline=self.screen.baseline or next(iter(self.branches)),
+            baseline=self.screen.baseline,
             tolerance=self.screen.tolerance,
             force=self.screen.force,
         )
@@ -128,7 +130,7 @@ class Branches:
     """All runs that share a fork point."""
 
     branches: tuple[Branch, ...]
-    baseline: str  # name of the branch that the screen compares with
+    baseline: str | None = None  # what the screen compares with; None: the branch of median training loss
     fork_point: Place | None = None
     tolerance: float = TOLERANCE
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says
@@ -165,6 +167,7 @@ class Branches:
             branch=branch,
             tokens=position,
             train_loss=saved.train_loss,
+            train_error=saved.train_error,
             window_tokens=position - (0 if before is None else self.position(before)) if is_smoothed else None,
             val_loss=saved.val_loss,
             accuracy=saved.accuracy,
@@ -175,7 +178,7 @@ class Branches:
 def scan_branches(
     paths: Sequence[Place | str], *, fork_point: Place | str | None = None, tokens_per_step: int | None = None
 ) -> Branches:
-    """Scan run folders into a study. The first run is the baseline."""
+    """Scan run folders into a study. No run is named as the baseline: their order means nothing."""
     fork_point = None if fork_point is None else place(fork_point)
     seen: dict[Place, Place] = {}
     for path in map(place, paths):
@@ -194,7 +197,7 @@ def scan_branches(
             fork_point = fork_point or first.path
             notes.append(f"{first.path} is at step 0: taken as the fork point, not as a candidate")
         branches.append(Branch(name=name, path=run.path, checkpoints=kept))
-    study = Branches(branches=tuple(branches), fork_point=fork_point, baseline=names[0], notes=tuple(notes))
+    study = Branches(branches=tuple(branches), fork_point=fork_point, notes=tuple(notes))
     return _with_notes(study, runs)
 
 
@@ -251,7 +254,11 @@ def save_branches(study: Branches, path: Place | str) -> None:
     data = {
         "kind": Kind.RUNS.value,
         "fork_point": None if study.fork_point is None else _relative(study.fork_point, base),
-        "screen": {"baseline": study.baseline, "tolerance": study.tolerance, "force": list(study.force)},
+        "screen": {
+            **({} if study.baseline is None else {"baseline": study.baseline}),
+            "tolerance": study.tolerance,
+            "force": list(study.force),
+        },
         "branches": {
             b.name: {
                 "path": _relative(b.path, base),

@@ -17,7 +17,7 @@ from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
-from trajsoup.core.screening import Verdict, screen
+from trajsoup.core.screening import Verdict, median_branch, screen
 from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
@@ -153,7 +153,9 @@ def _stops(pools: Sequence[Pool], study: Branches, choice: Choice) -> tuple[Stop
         )
     if scope is Scope.SEVERAL or (scope is Scope.EITHER and choice.branch is None):
         return (Stop(branches=names, horizon=choice.horizon),)
-    wanted = choice.branch or (choice.baseline or study.baseline if scope is Scope.BASELINE else None)
+    wanted = choice.branch
+    if scope is Scope.BASELINE:
+        wanted = wanted or choice.baseline or study.baseline or median_branch(pools, horizon=choice.horizon)
     if wanted is not None and wanted not in names:
         raise SelectionError(f"there is no admitted branch {wanted!r}: choose from {', '.join(names)}")
     return tuple(Stop(branches=(name,), horizon=choice.horizon) for name in names if wanted in (None, name))
@@ -177,8 +179,15 @@ def _admitted(study: Branches, choice: Choice) -> tuple[tuple[Pool, ...], tuple[
             "no branch passed the screen: raise --tolerance, choose another --baseline, --force a branch, or --no-screen"
         )
     notes: list[str] = []
-    if rejected := [v.branch for v in verdicts if not v.admitted]:
-        notes.append(f"left out by the screen: {', '.join(rejected)} (--force BRANCH admits one, --no-screen all)")
+    if rejected := [v for v in verdicts if not v.admitted]:
+        names = ", ".join(f"{v.branch} (J {v.gap}, tolerance {v.tolerance:.1%})" for v in rejected)
+        notes.append(f"left out by the screen: {names}; --force BRANCH admits one, --no-screen all")
+    notes += [
+        f"{v.branch} is undecided, so it is admitted: J is {v.gap} and the tolerance {v.tolerance:.1%} lies within that; "
+        f"{'' if v.noise is None else v.noise.cure} would decide it"
+        for v in verdicts
+        if v.undecided and v.admitted
+    ]
     notes += [
         f"{v.branch} is forced in although its training loss is {v.loss_gap:+.1%} off the baseline's"
         for v in verdicts

@@ -16,7 +16,7 @@ from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
 from trajsoup.core.geometry import alignment, directions_of
 from trajsoup.core.gram import Gram
 from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
-from trajsoup.core.screening import Verdict, screen
+from trajsoup.core.screening import Verdict, median_branch, screen
 from trajsoup.core.trajectory import merged_trajectories
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
@@ -232,8 +232,9 @@ def _require_fork_point(fork: str | None, problems: Mapping[str, str]) -> None:
 
 
 def _baseline(study: Branches, problems: Mapping[str, str]) -> Branch:
-    """The study's baseline; where none of its checkpoints can be used, the first branch that has one."""
-    preferred = sorted(study.branches, key=lambda b: b.name != study.baseline)
+    """The screen's baseline; where none of its checkpoints can be used, the first branch that has one."""
+    named = study.baseline or median_branch(study.pools())
+    preferred = sorted(study.branches, key=lambda b: b.name != named)
     return next((b for b in preferred if _usable(b, problems)), preferred[0])
 
 
@@ -271,6 +272,10 @@ def _branch(
             judgement = Judgement(outlook=Outlook.DOUBTFUL, reason=judgement.reason)
     if verdict is not None and not verdict.admitted:
         reasons.append(f"training loss {verdict.loss_gap:+.1%} against the baseline: the screen would reject it")
+    elif verdict is not None and verdict.undecided and verdict.noise is not None:
+        reasons.append(
+            f"training loss {verdict.gap} against the baseline: undecided; {verdict.noise.cure} would decide it"
+        )
     return Examined(
         name=branch.name,
         checkpoints=len(keys),

@@ -75,7 +75,7 @@ class Provenance:
             "position_unit": self.unit,
             "ingredients": [_ingredient_record(i) for i in self.ingredients],
             "exact_from": self.exact_from,
-            "screen": [{**_in_unit(asdict(v), v.unit), "loss_gap": v.loss_gap} for v in self.verdicts],
+            "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
             "output": {
                 "bytes": self.layout.nbytes,
@@ -146,10 +146,7 @@ def model_card(provenance: Provenance) -> str:
             f"Compatibility screen (relative training-loss gap to the baseline at the same {provenance.unit}):",
             "",
         ]
-        lines += [
-            f"- {v.branch}: {v.loss_gap:+.2%} at {v.tokens:,} {v.unit}, {'admitted' if v.admitted else 'rejected'}"
-            for v in provenance.verdicts
-        ]
+        lines += [f"- {v.branch}: {v.gap} at {v.tokens:,} {v.unit}, {v.word}" for v in provenance.verdicts]
     lines += [
         "",
         f"`{RECORD}` records every ingredient with its sha256; `trajsoup verify .` checks this folder against it.",
@@ -176,15 +173,19 @@ def _done(choice: Choice) -> dict[str, Any]:
     return {**asdict(choice), "strategy": choice.method.name, "select": choice.rule, "params": settings}
 
 
+_NOT_SAID = ("key", "train_error", "train_pieces")  # of an ingredient: its path stands there, errors with the screen
+
+
 def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
     c = ingredient.candidate
-    known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k != "key"}
+    known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k not in _NOT_SAID}
     return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
 
 
 def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:
     """The fields with `tokens` under the name of what it counts."""
-    return {unit.value if key == "tokens" else key: value for key, value in fields.items() if key != "unit"}
+    names = {"tokens": unit.value, "window_tokens": f"window_{unit.value}"}
+    return {names.get(key, key): value for key, value in fields.items() if key != "unit"}
 
 
 def _inherited(folder: Place) -> dict[str, Any]:

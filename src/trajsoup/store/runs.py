@@ -5,6 +5,7 @@ run folder -> checkpoint paths -> steps from names -> scores from logs -> Run
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ class Saved:
     tokens: Annotated[int | None, "Tokens since the fork point. Where all have them, positions are tokens."] = None
     train_loss: Annotated[Score | None, "Mean of the losses logged since the checkpoint before; for the screen."] = None
     losses_logged: Annotated[int | None, "How many losses that were."] = None
+    train_error: Annotated[float | None, "Standard error of their mean, from the steps between them."] = None
     val_loss: Annotated[Score | None, "Validation loss."] = None
     accuracy: Annotated[Score | None, "Validation accuracy."] = None
 
@@ -180,12 +182,21 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
                 s,
                 train_loss=math.fsum(window) / len(window) if window else None,
                 losses_logged=len(window) or None,
+                train_error=_error_of_mean(window),
                 val_loss=next((p.val_loss for p in reversed(own) if p.val_loss is not None), None),
                 accuracy=next((p.accuracy for p in reversed(own) if p.accuracy is not None), None),
             )
         )
         before = s.step
     return result
+
+
+def _error_of_mean(losses: Sequence[float]) -> float | None:
+    """From the differences of successive losses: a falling loss is no noise."""
+    if len(losses) < 3 or not all(map(math.isfinite, losses)):
+        return None
+    steps = [(b - a) ** 2 for a, b in itertools.pairwise(losses)]
+    return math.sqrt(math.fsum(steps) / len(steps) / 2 / len(losses))
 
 
 def _require_positions(run: Place, saved: Sequence[Saved]) -> None:

@@ -205,6 +205,7 @@ class Workbench:
                 val_loss=nan if c.loss is None else c.loss,
                 accuracy=c.accuracy,
                 train_loss=smoothed[candidate.key],
+                train_pieces=c.probe_pieces,
             )
 
         return tuple(replace(pool, candidates=tuple(map(scored, pool.candidates))) for pool in self.bare_pools())

@@ -42,7 +42,8 @@ def test_what_differs_from_the_baseline_is_bold_and_what_does_not_is_said_once(r
 def test_the_screens_words_name_who_was_rejected(records, changes, expected, word):
     screen = records.require(ScreenRecord)
     verdicts = tuple(
-        dataclasses.replace(v, loss_gap=0.03, **changes) if v.branch == "EXP2" else v for v in screen.verdicts
+        dataclasses.replace(v, loss_gap=0.03, spread=None, **changes) if v.branch == "EXP2" else v
+        for v in screen.verdicts
     )
     screen = dataclasses.replace(screen, verdicts=verdicts)
     assert expected in branches.screen_words(screen)

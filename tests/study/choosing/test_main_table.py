@@ -22,9 +22,11 @@ def test_the_main_table_has_the_papers_rows(field):
     )
 
 
-def test_a_rejected_branch_is_shown_alone_and_in_no_soup(field):
+def test_a_rejected_branch_is_shown_alone_and_in_one_soup_of_all(field):
+    (everyone,) = [entry for entry in main_entries(field) if entry.name == "trajectory-soup/all"]
+    assert {option.branches for option in options(everyone)} == {tuple(pool.branch for pool in field.pools)}
     for entry in main_entries(field):
-        if entry.name not in ("single/BAD",):
+        if entry.name not in ("single/BAD", "trajectory-soup/all"):
             assert all("BAD" not in option.branches for option in options(entry)), entry.name
 
 

@@ -93,7 +93,7 @@ def screen_table(screen: ScreenRecord) -> Table:
         {
             "branch": lambda v: text(v.branch),
             "loss": lambda v: number(v.loss, ".4f"),
-            "J": lambda v: number(v.loss_gap, "+.2%"),
+            "J": lambda v: text(v.gap),
             "verdict": lambda v: text(v.word + low * v.suspiciously_low),
             "admitted earlier at": lambda v: text(_earlier(v.branch, screen)),
         },
@@ -116,9 +116,11 @@ def _earlier(branch: str, screen: ScreenRecord) -> str:
 
 def screen_words(screen: ScreenRecord) -> str:
     """Who was admitted, who was not."""
-    rejected = [f"{v.branch} (J {v.loss_gap:+.2%})" for v in screen.verdicts if not v.admitted]
+    rejected = [f"{v.branch} (J {v.gap})" for v in screen.verdicts if not v.admitted]
+    undecided = [f"{v.branch} (J {v.gap})" for v in screen.verdicts if v.admitted and v.undecided]
     words = f"{len(screen.verdicts) - len(rejected)} of {len(screen.verdicts)} branches admitted."
     words += f" Rejected: {', '.join(rejected)}." if rejected else ""
+    words += f" Undecided, and so admitted: {', '.join(undecided)}." if undecided else ""
     gaps = [v.loss_gap for v in screen.verdicts if v.branch != screen.baseline]
     return words + (f" J at the horizon from {min(gaps):+.2%} to {max(gaps):+.2%}." if gaps else "")
 
@@ -154,7 +156,9 @@ def _why(branch: str, screen: ScreenRecord | None) -> str | None:
     if v is None:
         return "not screened: it has no loss at the horizon"
     side = "at most" if v.loss_gap <= screen.tolerance else "above"
-    words = f"J = {v.loss_gap:+.2%} at the horizon, {side} the tolerance {screen.tolerance:.2%}"
+    words = f"J = {v.gap} at the horizon, {side} the tolerance {screen.tolerance:.2%}"
+    if v.undecided:
+        words += ", which lies within its spread" + ("" if v.noise is None else f": {v.noise.cure} would decide")
     return words + ("; far below the baseline, look for overfitting" if v.suspiciously_low else "")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from trajsoup.core.budget import Setting
 from trajsoup.core.methods.freedom import Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
+from trajsoup.merge.choice import DEFAULT
 from trajsoup.study.choosing.entries import Axis, Entry, entry_of
 from trajsoup.study.choosing.field import Field
 
@@ -60,3 +61,7 @@ def method_entries(
             stops = field.stops(range(2, len(field.pools) + 1), setting=setting, budget=spent)
             own = f"{name}/{setting.value}", f"{label} ({setting.value.title()})"
             yield from entry(*own, stops, ("branches", "k"), setting)
+        every = tuple(pool.branch for pool in field.pools)
+        if name == DEFAULT and budget is None and set(every) > set(field.admitted):  # was the screen right?
+            stops = [Stop(branches=every, horizon=field.horizon)]
+            yield from entry(f"{name}/all", f"{label} (all branches, rejected too)", stops, ("k",), Setting.EXTENDED)

@@ -38,5 +38,5 @@ class PlanRecord(Record):
     epochs: float | None
     corpus: Mapping[str, int]  # split -> tokens
     branches: Mapping[str, BranchPlan]
-    baseline: str
+    baseline: str | None  # None: runs that exist; the screen takes the one of median loss
     notes: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ class ScoredCheckpoint:
     loss: float | None
     accuracy: float | None
     probe_loss: float | None  # training loss on a fixed probe; what the screen compares
+    probe_pieces: tuple[float, ...] = ()  # the same on parts of the probe, the same for all: how far chance moves it
     categories: Shares = field(default_factory=dict[str, float | None])
 
 

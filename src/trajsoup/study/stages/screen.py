@@ -5,7 +5,7 @@ At every position where a branch saved: a soup is made of branches that pass at 
 
 from __future__ import annotations
 
-from trajsoup.core.screening import screen, screened_at
+from trajsoup.core.screening import median_branch, screen, screened_at
 from trajsoup.errors import ScreenError
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.screen import ScreenRecord
@@ -21,6 +21,7 @@ def screen_stage(bench: Workbench) -> bool:
         evaluation = bench.setup.evaluation
         baseline, tolerance = evaluation.baseline or bench.records.require(PlanRecord).baseline, evaluation.tolerance
         pools = bench.pools()
+        baseline = baseline or median_branch(pools)
         verdicts = screen(pools, baseline=baseline, tolerance=tolerance, force=evaluation.force)
         if not any(v.admitted for v in verdicts):
             raise ScreenError(

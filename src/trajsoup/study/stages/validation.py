@@ -6,12 +6,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from trajsoup.core.scores import DocumentLosses
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, single, singles
 from trajsoup.study.workbench import Workbench
+
+PIECES = 10  # parts of the probe
 
 
 def validation_stage(bench: Workbench) -> bool:
@@ -36,6 +39,7 @@ def validation_stage(bench: Workbench) -> bool:
                 loss=losses[c.key],
                 accuracy=scores[c.key].overall_average,
                 probe_loss=on_probe[c.key],
+                probe_pieces=pieces_of(probe[c.key].losses),
                 categories=scores[c.key].category_means,
             )
             for pool in pools
@@ -52,6 +56,14 @@ def validation_stage(bench: Workbench) -> bool:
         )
 
     return bench.records.ensure(ValidationRecord, inputs, make)
+
+
+def pieces_of(losses: DocumentLosses | None, *, most: int = PIECES) -> tuple[float, ...]:
+    """The loss on up to `most` parts of the documents, every part of whole documents dealt out in turn."""
+    if losses is None or len(losses.nll) < 2:
+        return ()
+    parts = [slice(i, None, most) for i in range(min(most, len(losses.nll)))]
+    return tuple(float(losses.nll[part].sum() / losses.targets[part].sum()) for part in parts)
 
 
 def saturation(checkpoints: Sequence[ScoredCheckpoint]) -> dict[str, float]:

@@ -146,8 +146,16 @@ def _screened(screen: ScreenRecord) -> str:
     rejected = [v for v in screen.verdicts if not v.admitted]
     forced = [v.branch for v in admitted if v.forced]
     text = f"{len(admitted) - len(forced)} of {len(screen.verdicts)} branches passed the screen"
+    undecided = [v for v in admitted if v.undecided and not v.forced]
+    if undecided:
+        cures = dict.fromkeys(v.noise.cure for v in undecided if v.noise is not None)
+        named = ", ".join(f"{v.branch} ({v.gap})" for v in undecided)
+        text += (
+            f", {named} undecided: the tolerance lies within the spread of J, and {' and '.join(cures)} would decide"
+        )
     if rejected:
-        text += f"; {', '.join(f'{v.branch} ({v.loss_gap:+.1%})' for v in rejected)} did not"
+        named = ", ".join(f"{v.branch} ({v.gap})" for v in rejected)
+        text += f"; {named} did not (evaluate.force or a larger evaluate.tolerance admits)"
     if forced:
         text += f"; {', '.join(forced)} did not, but was forced in"
     low = [v.branch for v in admitted if v.suspiciously_low]
