@@ -3,17 +3,22 @@
 import json
 
 import pytest
+import safetensors.torch
 
 from tests.command import refused, succeeds
 from tests.golden import study as golden
 from tests.golden.entry import run_found
 from tests.lm.stand_in import VOCAB
-from trajsoup.cli.study_output import Form, show_study
+from tests.toy_format import Toy, write_toy
 from trajsoup.core.coefficients import WEIGHTINGS, weighting
 from trajsoup.core.methods.asking import Asking, Decision, Score
 from trajsoup.core.methods.freedom import Freedom
 from trajsoup.core.methods.table import METHODS, Scope, method
 from trajsoup.lm.tokenizer import train_tokenizer
+from trajsoup.report import sections
+from trajsoup.report.section import Drawn, Entry, Section
+from trajsoup.report.table import number, tabulate, text
+from trajsoup.store.formats import FORMATS, register
 from trajsoup.study.choosing.entries import Axis, entry_of
 from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records
@@ -32,7 +37,7 @@ sweeps: [horizons, toy-sweep]
 
 @pytest.fixture(scope="module", autouse=True)
 def toys():
-    """A method that asks nothing, one that asks again and again, a weighting, a sweep."""
+    """A method that asks nothing, one that asks again and again, a weighting, a sweep, a section, a checkpoint format."""
 
     @method(name="toy", label="Toy", reference="a test", scope=Scope.SEVERAL)
     def toy(freedom: Freedom) -> Decision:
@@ -72,7 +77,19 @@ def toys():
             at = Axis(series="toys", x=scheme)
             yield entry_of(soup, freedom, key=scheme, label=scheme, sweep=asked.name, at=at)
 
+    def toy_section(records):
+        import plotly.graph_objects as go
+
+        rows = records.require(RowsRecord).rows
+        columns = {"row": lambda r: text(r.label), "merged": lambda r: number(len(r.weights))}
+        figure = Drawn(name="toy-bars", title="Toy", says="Bars.", draw=lambda: go.Figure(go.Bar(y=[len(rows)])))
+        return Section(figures=(figure,), more=(tabulate("toy-table", "How many are merged", rows, columns),))
+
+    register(Toy())
+    sections.register(Entry(name="toy", title="A toy section", make=toy_section, missing="nothing"))
     yield
+    del FORMATS[Toy.name]
+    sections.SECTIONS.pop()
     METHODS.remove("toy")
     METHODS.remove("toy-greedy")
     WEIGHTINGS.remove("toy-decay")
@@ -81,8 +98,13 @@ def toys():
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):
+    """Found runs, one of them in the toy format, and a study of them."""
     folder = tmp_path_factory.mktemp("toys")
     fork_point, runs = golden._write_runs(folder)
+    for checkpoint in runs[1].iterdir():
+        weights = checkpoint / "model.safetensors"
+        write_toy(checkpoint, safetensors.torch.load_file(weights), codec="zlib")
+        weights.unlink()
     records = run_found(folder, fork_point, runs, settings=SETTINGS, corpus=golden._corpus(folder))
     return folder / "found.yaml", Records(records.parent)
 
@@ -134,18 +156,31 @@ def test_a_toy_method_is_a_row_of_the_main_table_and_of_every_curve(studied):
     assert {"horizons/toy/limited", "horizons/toy-greedy", "horizons/raw-best"} <= swept
 
 
-def test_toys_are_printed_and_drawn(studied, tmp_path, capsys):
+def test_a_run_prints_the_toys_and_its_report_draws_them(studied):
     study, records = studied
-    show_study(records, Form.MARKDOWN)
-    printed = capsys.readouterr().out
-    assert "| Toy (Limited) |" in printed
-    assert "### Toys in a row (a test)" in printed
+    done = succeeds("run", study, "--format", "markdown")  # nothing is left to do but to print and to draw
+    assert "| Toy (Limited) |" in done.out
+    assert "### How many are merged" in done.out
+    assert "### Toys in a row (a test)" in done.out
     assert [c.label for c in records.require(SweepRecord, "toy-sweep").comparisons][:1] == [
         "toy-decay against equal of run0+run1+run2"
     ]
-    assert "trajectory-soup/limited@4000 against single-merge@4000: " in printed  # compared, with no row in common
+    assert "trajectory-soup/limited@4000 against single-merge@4000: " in done.out  # compared, with no row in common
+    page = (records.study / "report" / "report.html").read_text()
+    for shown in ("Toy (Extended)", "Toy, greedy", "A toy section", "toy-bars", "ablation-toy-sweep", "run1/step_8"):
+        assert shown in page
+
+
+def test_a_sweep_and_a_report_are_made_again_with_the_toys(studied, tmp_path):
+    study, records = studied
     assert "Toys in a row" in succeeds("sweep", study, "toy-sweep").out
-    succeeds("report", records.study, "-o", tmp_path / "report", "--no-images")
-    page = next((tmp_path / "report").glob("*.html")).read_text()
-    assert "Toy (Extended)" in page
-    assert "Toy, greedy" in page
+    succeeds("report", records.study, "-o", tmp_path, "--no-images")
+    assert (tmp_path / "tables" / "toy-table.csv").read_text().startswith("row,merged\n")
+
+
+def test_checkpoints_in_a_toy_format_are_merged_beside_others(studied, tmp_path):
+    runs = [studied[0].parent / name for name in ("run0", "run1")]
+    succeeds("merge", *runs, "--strategy", "full-soup", "--no-screen", "-o", tmp_path / "soup")
+    listed = json.loads((tmp_path / "soup" / "soup.json").read_text())["ingredients"]
+    assert sum("pieces.json" in i["sha256"] for i in listed) == 8
+    succeeds("verify", tmp_path / "soup", "--full")

@@ -48,31 +48,15 @@ def show_answer(records: Records) -> None:
         typer.echo(line)
 
 
-def show_study(records: Records, form: Form, *, sweeps: bool = True) -> None:
-    """Print all tables of a finished study."""
+def show_study(records: Records, form: Form) -> None:
+    """Print all tables of a finished study: those of the page, and every point of the sweeps that it only draws."""
+    from trajsoup.report.sections import make_sections
     from trajsoup.report.sections.ablations import sweep_table
-    from trajsoup.report.sections.branches import screen_table
-    from trajsoup.report.sections.compute import frontier_table
-    from trajsoup.report.sections.crossing import crossing_table
-    from trajsoup.report.sections.results import fine_tuning_tables, main_table
-    from trajsoup.report.sections.scaling import cells_table, fits_table, held_out_table
-    from trajsoup.report.sections.seeds import seeds_tables
-    from trajsoup.study.records.frontier import FrontierRecord
-    from trajsoup.study.records.screen import ScreenRecord
-    from trajsoup.study.records.sweeps import SweepRecord, sweep_of
-    from trajsoup.study.records.theory import TheoryRecord
+    from trajsoup.study.records.sweeps import SweepRecord
 
-    tables: list[Table] = [screen_table(records.require(ScreenRecord)), main_table(records)]
-    if sweeps:
-        every = records.every(SweepRecord).values()
-        tables += [crossing_table(s) if s.kind == "crossing" else sweep_table(s) for s in every]
-        points, frontier = sweep_of(records, "frontier"), records.read(FrontierRecord)
-        if points is not None and frontier is not None:
-            tables.append(frontier_table(frontier, points))
-    if (theory := records.read(TheoryRecord)) is not None:
-        tables += [cells_table(theory), fits_table(theory), held_out_table(theory)]
-    tables += [*fine_tuning_tables(records), *seeds_tables(records)]
-    for table in tables:
+    tables = {table.name: table for shown in make_sections(records) for table in shown.content.every_table}
+    swept = (sweep_table(sweep) for sweep in records.every(SweepRecord).values() if sweep.kind not in tables)
+    for table in (tables | {table.name: table for table in swept}).values():
         if table.rows:
             show(table, form)
 

@@ -53,6 +53,7 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
     plan, branches = records.read(PlanRecord), branch_states(records)
     stages = stage_states(records, branches)
     running = is_running(stages)
+    specs = {f.name: f.spec() for shown in made for f in shown.content.figures}
     body = (
         _environment()
         .get_template("body.html.j2")
@@ -65,12 +66,13 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
             branches=branches,
             notes=() if plan is None else plan.notes,
             sections=[shown for shown in made if running or not shown.is_empty],
+            specs=specs,
         )
     )
     return Parts(
         body=body,
         data={
-            "figures": {f.name: f.spec() for shown in made for f in shown.content.figures},
+            "figures": specs,
             "soups": soups_data(records),
             "checkpoints": checkpoints_data(records),
         },

@@ -23,12 +23,12 @@ class Drawn:
     name: str  # of its file and its element
     title: str
     says: str  # what to see in it, computed from this study's numbers; plain text, the page escapes it
-    figure: Figure
+    draw: Callable[[], Figure]  # needs plotly; tables and words do not
     wide: bool = False  # takes the whole width of the page
 
     def spec(self) -> dict[str, Any]:
         """What plotly.js draws; plotly's default template is left out, since the page sets colours itself."""
-        plain = self.figure.to_plotly_json()
+        plain = self.draw().to_plotly_json()
         plain["layout"].pop("template", None)
         return plain
 

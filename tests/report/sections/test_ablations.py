@@ -8,6 +8,7 @@ from trajsoup.report.sections import ablations
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.sweeps import SweepRecord
+from trajsoup.study.sweeps import SWEEPS
 
 
 @pytest.fixture
@@ -85,7 +86,10 @@ def test_a_comparison_seen_from_the_other_side_changes_its_signs_and_its_evidenc
 def test_a_sweep_that_no_other_section_draws_is_drawn_here(records, monkeypatch):
     names = [f.name for f in ablations.section(records).figures]
     assert names == ["ablation-coefficients", "ablation-selections", "ablation-allocation", "ablation-sampling"]
-    monkeypatch.setattr(ablations, "ELSEWHERE", tuple(set(ablations.ELSEWHERE) - {"interpolation"}))
+    kinds = {
+        name: dataclasses.replace(kind, own_section=False) for name, kind in SWEEPS.items() if name == "interpolation"
+    }
+    monkeypatch.setattr(ablations, "SWEEPS", {**SWEEPS, **kinds})
     assert [f.name for f in ablations.section(records).figures][-1] == "ablation-interpolation"
 
 

@@ -22,12 +22,12 @@ def test_a_law_is_drawn_as_the_curve_of_the_record_with_its_band(records, fronti
     laws = [law for law in frontier.laws if law.signal is Signal.LOSS and law.curve]
     assert laws
     for law in laws:
-        parts = [trace for trace in figure.figure.data if trace.name == f"law of {law.series}"]
+        parts = [trace for trace in figure.draw().data if trace.name == f"law of {law.series}"]
         drawn = dict(pair for trace in parts for pair in zip(trace.x, trace.y, strict=True))
         assert drawn == {p.x: p.y for p in law.curve}
         assert parts[-1].line.dash == "dot"  # past the last point it is extrapolated
         assert min(parts[-1].x) <= law.measured_until < max(parts[-1].x)
-    filled = [trace for trace in figure.figure.data if trace.fill == "toself"]
+    filled = [trace for trace in figure.draw().data if trace.fill == "toself"]
     assert len(filled) == sum(law.curve[0].low is not None for law in laws)
 
 
@@ -83,7 +83,7 @@ def test_points_beyond_the_window_of_the_fit_enter_no_law_and_are_drawn_open(rec
     assert len(law.points) == len(raw) - len(law.beyond)
     assert law.measured_until == pytest.approx(last * frontier.flops_per_token)
     assert f"until {last:,} tokens" in law.window
-    (marks,) = [trace for trace in figure.figure.data if trace.name == "Raw"]
+    (marks,) = [trace for trace in figure.draw().data if trace.name == "Raw"]
     assert list(marks.marker.symbol).count("circle-open") == len(law.beyond)
     assert law.window in figure.says
 

@@ -25,7 +25,7 @@ def test_every_difference_and_interval_that_is_drawn_is_the_records(records, swe
     (figure,) = [f for f in crossing.section(records).figures if f.name == "crossing-loss"]
     drawn = {
         (mark[0], round(y, 12), round(low, 9), round(high, 9))
-        for trace in figure.figure.data
+        for trace in figure.draw().data
         for mark, y, low, high in zip(
             trace.customdata, trace.y, trace.error_y.arrayminus, trace.error_y.array, strict=True
         )
@@ -36,14 +36,14 @@ def test_every_difference_and_interval_that_is_drawn_is_the_records(records, swe
         if c.signal is Signal.LOSS
     }
     assert drawn == recorded
-    assert {trace.name for trace in figure.figure.data} == {
+    assert {trace.name for trace in figure.draw().data} == {
         "N = 2", "N = 2, as many merged", "N = 3", "N = 3, as many merged",
     }  # fmt: skip
 
 
 def test_the_serial_run_stands_beside_it_at_every_budget(records, sweep):
     (figure,) = [f for f in crossing.section(records).figures if f.name == "serial-loss"]
-    serial = next(trace for trace in figure.figure.data if trace.name == crossing.SERIAL)
+    serial = next(trace for trace in figure.draw().data if trace.name == crossing.SERIAL)
     recorded = {p.row: p.test_loss.value for p in sweep.points if p.series == crossing.SERIAL}
     assert {mark[0]: y for mark, y in zip(serial.customdata, serial.y, strict=True)} == recorded
     assert len(recorded) == 6

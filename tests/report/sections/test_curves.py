@@ -76,13 +76,13 @@ def test_the_axis_leaves_out_only_raw_checkpoints_from_before_the_first_merge(po
 
 def test_rings_mark_the_ingredients_of_the_best_soup(records):
     (figure,) = [f for f in curves.section(records).figures if f.name == "curves-loss-validation"]
-    (rings,) = [trace for trace in figure.figure.data if trace.name == "in the best soup"]
+    (rings,) = [trace for trace in figure.draw().data if trace.name == "in the best soup"]
     assert {custom[0] for custom in rings.customdata} == set(records.require(RowsRecord).best_soup().weights)
 
 
 def test_what_is_drawn_beside_raw_checkpoints_was_scored_on_the_same_split(records):
     for figure in curves.section(records).figures:
-        if any(trace.name == "raw checkpoints" for trace in figure.figure.data):
+        if any(trace.name == "raw checkpoints" for trace in figure.draw().data):
             assert "(validation)" in figure.title
 
 
@@ -99,7 +99,7 @@ def test_saturation_and_the_fork_point_are_those_of_the_record(records):
 
 def test_a_limited_curve_is_dashed_and_ours_has_its_colour(records):
     (figure,) = [f for f in curves.section(records).figures if f.name == "curves-loss-test"]
-    looks = {trace.name: (trace.line.dash, trace.line.color) for trace in figure.figure.data}
+    looks = {trace.name: (trace.line.dash, trace.line.color) for trace in figure.draw().data}
     assert looks["Trajectory Soup (Limited)"] == ("dash", SOUP)
     assert looks["Trajectory Soup (Extended)"] == ("solid", SOUP)
     assert looks["Model Soup (Limited)"][1] == looks["Model Soup (Extended)"][1] != SOUP

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from trajsoup.report.page import page_parts
-from trajsoup.report.sections import geometry
+from trajsoup.report.sections import geometry, geometry_gains, geometry_paths
 from trajsoup.report.study import open_study
 from trajsoup.study.records.geometry import GeometryRecord
 from trajsoup.study.records.validation import ValidationRecord
@@ -41,7 +41,7 @@ def test_how_it_was_measured_stands_below_the_figures(example):
 def test_every_displacement_is_drawn_under_its_branch(example):
     record = example.require(GeometryRecord)
     (figure,) = [f for f in geometry.section(example).figures if f.name == "displacement"]
-    drawn = {c[0]: y for trace in figure.figure.data for c, y in zip(trace.customdata, trace.y, strict=True)}
+    drawn = {c[0]: y for trace in figure.draw().data for c, y in zip(trace.customdata, trace.y, strict=True)}
     assert drawn == record.displacements
 
 
@@ -49,7 +49,7 @@ def test_direction_and_gain_are_not_related_without_evidence(example):
     record = example.require(GeometryRecord)
 
     def words(**changes):
-        return geometry.gain_words(
+        return geometry_gains.gain_words(
             dataclasses.replace(record, relation=dataclasses.replace(record.relation, **changes))
         )
 
@@ -61,8 +61,8 @@ def test_direction_and_gain_are_not_related_without_evidence(example):
 def test_barriers_are_those_of_the_recorded_paths(example):
     record = example.require(GeometryRecord)
     high = tuple(dataclasses.replace(path, barrier=0.25) for path in record.paths)
-    assert "At 4 matched horizons, 4 without a barrier" in geometry._path_words(record, [])
-    words = geometry._path_words(dataclasses.replace(record, paths=high), [])
+    assert "At 4 matched horizons, 4 without a barrier" in geometry_paths._path_words(record, [])
+    words = geometry_paths._path_words(dataclasses.replace(record, paths=high), [])
     assert "0 without a barrier" in words
     assert "The highest barrier: 0.2500 nats." in words
 
@@ -75,7 +75,7 @@ def test_a_study_without_geometry_has_no_section(tmp_path):
 def test_the_gain_in_points_of_the_overall_average_is_drawn_beside_the_one_in_loss(records):
     record = records.require(GeometryRecord)
     figures = {f.name: f for f in geometry.section(records).figures}
-    drawn = figures["direction-gain-accuracy"].figure.data[-1]
+    drawn = figures["direction-gain-accuracy"].draw().data[-1]
     assert list(drawn.y) == pytest.approx([100 * p.accuracy_gain for p in record.pairs])
     assert "points" in figures["direction-gain-accuracy"].says
     for pair in record.pairs:
@@ -87,7 +87,7 @@ def test_the_gain_in_points_of_the_overall_average_is_drawn_beside_the_one_in_lo
 def test_raw_merged_and_best_interpolation_are_drawn_over_tokens(records):
     record, validation = records.require(GeometryRecord), records.require(ValidationRecord)
     (figure,) = [f for f in geometry.section(records).figures if f.name == "interpolation-tokens"]
-    traces = {trace.name: trace for trace in figure.figure.data}
+    traces = {trace.name: trace for trace in figure.draw().data}
     assert set(traces) == {"EXP1 raw", "EXP1 merged", "EXP2 raw", "EXP2 merged", "best interpolation"}
     raw = [c.loss for c in validation.checkpoints if c.branch == "EXP1"]
     assert list(traces["EXP1 raw"].y) == raw

@@ -17,7 +17,9 @@ def toy(records):
 
     if (plan := records.read(PlanRecord)) is None:
         return None
-    figure = Drawn(name="toy-figure", title="Toy", says="One bar.", figure=go.Figure(go.Bar(x=["t"], y=[plan.horizon])))
+    figure = Drawn(
+        name="toy-figure", title="Toy", says="One bar.", draw=lambda: go.Figure(go.Bar(x=["t"], y=[plan.horizon]))
+    )
     return Section(figures=(figure,), more=(pairs_table("toy-table", "Toy", [("horizon", str(plan.horizon))]),))
 
 

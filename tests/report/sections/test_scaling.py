@@ -37,7 +37,7 @@ def test_the_surface_and_its_words_are_the_cells_of_the_record(records):
     surface, merge_size, *_ = scaling.section(records).figures
     (best,) = [c for c in cells if c.best]
     assert f"N = {best.n_branches}, K = {best.k} ({best.loss:.4f})" in surface.says
-    drawn = sorted(y for trace in merge_size.figure.data for y in trace.y)
+    drawn = sorted(y for trace in merge_size.draw().data for y in trace.y)
     assert drawn == sorted(c.loss for c in cells)
 
 
@@ -46,7 +46,7 @@ def test_three_branches_are_predicted_from_anchors_and_pairs_alone(records, theo
     for soup in theory.soups:
         assert soup.predicted == pytest.approx(soup.measured, abs=1e-9)  # a quadratic bowl: the theory is exact
     (figure,) = [f for f in scaling.section(records).figures if f.name == "predicted"]
-    for trace in figure.figure.data[1:]:
+    for trace in figure.draw().data[1:]:
         for (row, _), measured in zip(trace.customdata, trace.y, strict=True):
             assert soups_data(records)[row]["scores"]["validation loss"] == pytest.approx(measured)
 
@@ -72,7 +72,7 @@ def test_without_the_sweep_theory_is_shown_all_the_same_and_its_points_lead_nowh
     section, tables = tables_of(open_study(copy))
     (figure,) = [f for f in section.figures if f.name in ("surface", "merge-size", "predicted")]
     assert figure.name == "predicted"
-    assert {custom[0] for trace in figure.figure.data[1:] for custom in trace.customdata} == {None}
+    assert {custom[0] for trace in figure.draw().data[1:] for custom in trace.customdata} == {None}
     assert {"theory", "held-out"} < set(tables)
 
 
@@ -98,7 +98,7 @@ def test_the_prediction_caption_says_on_which_side_the_model_errs(theory):
 
 def test_branches_in_their_order_are_drawn_up_to_the_papers_peak(records):
     (figure,) = [f for f in scaling.section(records).figures if f.name == "nested-accuracy"]
-    one = next(trace for trace in figure.figure.data if trace.name == "N = 2")
+    one = next(trace for trace in figure.draw().data if trace.name == "N = 2")
     assert {10, 12, 14, 16} <= set(one.x)
     assert list(one.marker.symbol).count("star") == 1
     assert "N = 3" in figure.says

@@ -6,6 +6,7 @@ tab:tiny-coefficient-selection-ablation, fig:traj-soup-asym-allocation, fig:traj
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
@@ -18,21 +19,11 @@ from trajsoup.report.words import SAME
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
+from trajsoup.study.sweeps import SWEEPS
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-ELSEWHERE = (
-    "crossing",
-    "prescribed",
-    "prescribed-scaling",
-    "horizons",
-    "scaling",
-    "interpolation",
-    "frontier",
-)  # kinds of sweep that other sections draw
-FIRST = ("coefficients", "selections", "allocation", "sampling")  # the paper's order; others follow
-ORDERED = ("allocation", "sampling")  # their entries have an order, so they are a curve
 LOSS = Signal.LOSS
 LEAST = 0.002  # nats: an axis is at least this long
 
@@ -62,19 +53,22 @@ class Variant:
 
 def section(records: Records) -> Section | None:
     """Every sweep that no other section draws: on test where it was reported there, otherwise on validation."""
-    sweeps = [s for s in records.every(SweepRecord).values() if s.kind not in ELSEWHERE and s.points]
-    if not sweeps:
-        return None
-    sweeps.sort(key=lambda s: FIRST.index(s.kind) if s.kind in FIRST else len(FIRST))
+    order = [name for name, kind in SWEEPS.items() if not kind.own_section]
+    found = [s for s in records.every(SweepRecord).values() if s.points and (s.kind in order or s.kind not in SWEEPS)]
+    sweeps = sorted(
+        found, key=lambda s: order.index(s.kind) if s.kind in order else len(order)
+    )  # as the table has them
     figures = tuple(
         Drawn(
             name=f"ablation-{s.name}",
             title=s.title,
             says=says(s),
-            figure=_ordered(s) if s.kind in ORDERED else _listed(s),
+            draw=partial(_curve if _is_curve(s) else _listed, s),
         )
         for s in sweeps
     )
+    if not sweeps:
+        return None
     return Section(figures=figures, numbers=tuple(sweep_table(s) for s in sweeps))
 
 
@@ -153,7 +147,7 @@ def says(record: SweepRecord) -> str:
     return f"{words} (exploratory)."
 
 
-def _ordered(record: SweepRecord) -> Figure:
+def _curve(record: SweepRecord) -> Figure:
     """A curve for each series."""
     split, found = variants(record)
     series = list(dict.fromkeys(v.point.series for v in found))
@@ -208,7 +202,11 @@ def _listed(record: SweepRecord) -> Figure:
 
 
 def _over_tokens(record: SweepRecord) -> bool:
-    return record.kind in ORDERED and not any(isinstance(p.x, str) for p in record.points)
+    return _is_curve(record) and not any(isinstance(p.x, str) for p in record.points)
+
+
+def _is_curve(record: SweepRecord) -> bool:
+    return record.kind in SWEEPS and SWEEPS[record.kind].curve
 
 
 def _hover(v: Variant, record: SweepRecord, split: Split) -> str:

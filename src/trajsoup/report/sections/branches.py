@@ -35,12 +35,12 @@ def section(records: Records) -> Section | None:
                 name="screen",
                 title="Compatibility screen",
                 says=screen_words(screen),
-                figure=_screen(screen, [colours.get(v.branch, QUIET) for v in screen.verdicts]),
+                draw=lambda: _screen(screen, [colours.get(v.branch, QUIET) for v in screen.verdicts]),
             )
         )
     if any(b.losses for b in branches):
         figures.append(
-            Drawn(name="training", title="Training", says=_training_words(branches), figure=_training(branches))
+            Drawn(name="training", title="Training", says=_training_words(branches), draw=lambda: _training(branches))
         )
     return Section(
         figures=tuple(figures),

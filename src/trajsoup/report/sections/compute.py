@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trajsoup.core.quantity import format_bytes, format_tokens
@@ -47,7 +48,7 @@ def section(records: Records) -> Section | None:
                     name=f"frontier-{signal.value}",
                     title=f"{signal.value.capitalize()} over training compute ({Split.TEST.value})",
                     says=_says(record, points, scores, signal),
-                    figure=_frontier(record, points, scores, signal),
+                    draw=partial(_frontier, record, points, scores, signal),
                     wide=True,
                 )
             )

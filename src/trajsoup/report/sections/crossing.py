@@ -6,6 +6,7 @@ app:fixed-budget. The differences and their intervals are those of the record; l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
@@ -39,7 +40,7 @@ def section(records: Records) -> Section | None:
                     name=f"crossing-{signal.value}",
                     title=f"Limited minus serial over the budget ({signal.value}, {Split.TEST.value})",
                     says=says(found, signal),
-                    figure=_differences(found, signal),
+                    draw=partial(_differences, found, signal),
                 )
             )
         lines = _lines(sweep, signal)
@@ -49,7 +50,7 @@ def section(records: Records) -> Section | None:
                     name=f"serial-{signal.value}",
                     title=f"The merged serial run over the budget ({signal.value}, {Split.TEST.value})",
                     says=_serial_words(lines.get(SERIAL, []), signal),
-                    figure=_levels(lines, signal),
+                    draw=partial(_levels, lines, signal),
                 )
             )
     return Section(figures=tuple(figures), numbers=(crossing_table(sweep),)) if figures else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.core.budget import Setting
@@ -77,7 +78,7 @@ def section(records: Records) -> Section | None:
                         name=f"curves-{signal.value}-{split.value}",
                         title=f"{signal.value.capitalize()} over tokens ({split.value})",
                         says=over_tokens_words(panel, chosen),
-                        figure=over_tokens(panel, chosen),
+                        draw=partial(over_tokens, panel, chosen),
                         wide=True,
                     )
                 )
@@ -90,7 +91,7 @@ def section(records: Records) -> Section | None:
                     name=f"categories-{split.value}",
                     title=f"Accuracy by category ({split.value})",
                     says=_categories_words(panels),
-                    figure=_categories(panels),
+                    draw=partial(_categories, panels),
                     wide=True,
                 )
             )
@@ -101,7 +102,7 @@ def section(records: Records) -> Section | None:
                 name="saturation",
                 title="Saturation along one branch",
                 says=_saturation_words(validation),
-                figure=_saturation(raw),
+                draw=partial(_saturation, raw),
             )
         )
     return Section(figures=tuple(figures)) if figures else None

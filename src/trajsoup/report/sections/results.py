@@ -6,6 +6,7 @@ tab:tiny-mid-train-main, tab:exp-merge-mid-train, tab:tiny-post-train-main.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
@@ -45,8 +46,8 @@ def section(records: Records) -> Section | None:
                     name=f"differences-{signal.value}",
                     title=f"Gain in {signal.value}",
                     says=_says(mine, names),
-                    figure=_differences(
-                        mine, names, level=compared.level, best=None if answer is None else answer.soup
+                    draw=partial(
+                        _differences, mine, names, level=compared.level, best=None if answer is None else answer.soup
                     ),
                 )
             )

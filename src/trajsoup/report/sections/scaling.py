@@ -6,6 +6,7 @@ fig:traj-soup-trajectory-scaling and eq:hierarchical.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trajsoup.core.signal import Signal
@@ -37,13 +38,13 @@ def section(records: Records) -> Section | None:
                 name="surface",
                 title=f"N branches by K checkpoints ({Split.VALIDATION.value})",
                 says=_surface_words(sweep.cells),
-                figure=surface(sweep.cells),
+                draw=partial(surface, sweep.cells),
             ),
             Drawn(
                 name="merge-size",
                 title=f"Merge size ({Split.VALIDATION.value})",
                 says=_merge_size_words(sweep.cells),
-                figure=_merge_size(sweep.cells),
+                draw=partial(_merge_size, sweep.cells),
             ),
         ]
     if theory is None or not theory.counts:
@@ -56,7 +57,7 @@ def section(records: Records) -> Section | None:
                 name="predicted",
                 title=f"Predicted against measured ({theory.split.value})",
                 says=predicted_words(theory),
-                figure=predicted(theory, rows),
+                draw=partial(predicted, theory, rows),
             )
         )
     return Section(
@@ -279,7 +280,7 @@ def _nested_figures(sweep: SweepRecord | None) -> list[Drawn]:
                     name=f"nested-{signal.value}",
                     title=f"Branches in their order over the merge size ({signal.value}, {Split.VALIDATION.value})",
                     says=_nested_words(points, signal),
-                    figure=_nested(points, signal),
+                    draw=partial(_nested, points, signal),
                 )
             )
     return found

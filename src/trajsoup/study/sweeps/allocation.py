@@ -21,6 +21,7 @@ SIZE = 16  # the paper's
     axis="checkpoints of each",
     settings=("branches", "merge_size"),
     pairs=middle_against_ends,
+    curve=True,
 )
 def allocation(field: Field, asked: Sweep) -> Sequence[Entry]:
     """k1 : k2 with k1 + k2 fixed; every checkpoint weighs the same."""

@@ -43,6 +43,7 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     axis="token budget",
     matched="budget",
     pairs=_pairs,
+    own_section=True,
 )
 def crossing(field: Field, asked: Sweep) -> Sequence[Entry]:
     """N branches of T/N against one of T, at every budget T and every N for which T/N was saved."""

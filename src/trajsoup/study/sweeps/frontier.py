@@ -21,6 +21,7 @@ RAW_SERIES = "Raw"
     title="The best model at each compute",
     paper="fig:trajectory-soup-compute-allocation",
     axis="tokens of all",
+    own_section=True,
 )
 def frontier(field: Field, asked: Sweep) -> Sequence[Entry]:
     """Raw training, one merged trajectory and soups at each total compute.

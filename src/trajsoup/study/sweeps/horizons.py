@@ -24,6 +24,7 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     paper="fig:traj-soup-performance-curves",
     axis="token budget",
     pairs=_pairs,
+    own_section=True,
 )
 def horizons(field: Field, asked: Sweep) -> Sequence[Entry]:
     """Branches and K are free, t is the axis."""

@@ -20,6 +20,7 @@ from trajsoup.study.sweeps.table import Sweep, sweep
     axis="lambda",
     settings=("branches",),
     pairs=middle_against_ends,
+    own_section=True,
 )
 def interpolation(field: Field, asked: Sweep) -> Sequence[Entry]:
     """From the anchor of one branch to that of another, at the K in the middle of the grid."""

@@ -47,6 +47,7 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     axis="model",
     matched="budget when limited, horizon when extended",
     pairs=_pairs,
+    own_section=True,
 )
 def prescribed(field: Field, asked: Sweep) -> Sequence[Entry]:
     """EXP1 to EXPN with K = 4 against each single merge with K = 4 N, and Model Soup and Full Soup of the same branches."""

@@ -20,6 +20,7 @@ PEAK = range(10, 17)  # merge sizes within which the paper's curves peak
     paper="fig:traj-soup-trajectory-scaling",
     axis="merge size N K",
     cell=lambda chosen: len(chosen.option.branches),
+    own_section=True,
 )
 def prescribed_scaling(field: Field, asked: Sweep) -> Sequence[Entry]:
     """EXP1 to EXPN at the study's K and at every K that merges 10 to 16; on test, the K that validates best for each N."""

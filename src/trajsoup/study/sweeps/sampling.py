@@ -28,6 +28,7 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     axis="tokens each",
     settings=("branches", "merge_size"),
     pairs=_pairs,
+    curve=True,
 )
 def sampling(field: Field, asked: Sweep) -> Sequence[Entry]:
     """All checkpoints of one branch against every second one of two, at every horizon; pool and merge size are the same."""

@@ -17,6 +17,7 @@ from trajsoup.study.sweeps.table import Sweep, sweep
     paper="fig:traj-soup-trajectory-scaling",
     axis="merge size N K",
     cell=lambda chosen: (len(chosen.option.branches), chosen.option.k),
+    own_section=True,
 )
 def scaling(field: Field, asked: Sweep) -> Sequence[Entry]:
     """Every subset of branches at every K, over the merge size; on test, the subset that validation prefers in each cell."""

@@ -43,6 +43,8 @@ class Kind:
     matched: str  # what both sides of a comparison share
     cell: Callable[[Chosen], object] | None  # of each cell only the best is reported on test; None: everything is
     default: bool  # whether `sweeps: paper` makes it
+    curve: bool  # its points have an order: drawn as a line
+    own_section: bool  # a section of the page draws it; otherwise it stands among the ablations
 
 
 SWEEPS: Table[Kind] = Table("comparison", error=StudyError)
@@ -60,6 +62,8 @@ def sweep(
     matched: str = "horizon",
     cell: Callable[[Chosen], object] | None = None,
     default: bool = True,
+    curve: bool = False,
+    own_section: bool = False,
 ) -> Callable[[Entries], Entries]:
     """Register a function that makes the entries of a sweep."""
 
@@ -75,6 +79,8 @@ def sweep(
             matched=matched,
             cell=cell,
             default=default,
+            curve=curve,
+            own_section=own_section,
         )
         SWEEPS.add(name, found)
         return entries
