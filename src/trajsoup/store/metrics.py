@@ -20,9 +20,35 @@ from trajsoup.store.remote import Place
 NAMES = {
     "checkpoint": ("checkpoint", "path", "name"),
     "step": ("step", "global_step", "steps", "iteration", "iter"),
-    "tokens": ("tokens", "num_input_tokens_seen", "tokens_seen", "consumed_tokens", "num_tokens"),
-    "train_loss": ("train_loss", "loss", "train/loss", "training_loss", "lm_loss"),
-    "val_loss": ("val_loss", "eval_loss", "valid_loss", "validation_loss", "val/loss", "eval/loss"),
+    "tokens": (
+        "tokens",
+        "num_input_tokens_seen",
+        "tokens_seen",
+        "consumed_tokens",
+        "num_tokens",
+        "n_tokens_seen",
+        "throughput/total tokens",
+    ),
+    "train_loss": (
+        "train_loss",
+        "loss",
+        "train/loss",
+        "training_loss",
+        "lm_loss",
+        "lm loss",
+        "train/ce loss",
+        "loss_metrics/global_avg_loss",
+    ),
+    "val_loss": (
+        "val_loss",
+        "eval_loss",
+        "valid_loss",
+        "validation_loss",
+        "val/loss",
+        "eval/loss",
+        "validation_metrics/loss",
+        "lm loss validation",
+    ),
 }
 _ACCURACY = re.compile(r"(?<![a-z])acc(?:uracy)?(?![a-z])")
 _NO_VALIDATION = re.compile(r"train|stderr")  # an accuracy on training data, or the error bar of one
@@ -46,12 +72,12 @@ def read_trainer_state(path: Place) -> list[Point]:
     history = state.get("log_history")
     entries = [e for e in history if isinstance(e, dict)] if isinstance(history, list) else []
     points = [
-        _point(_without_training_accuracy(e), f"{path}, log entry {i + 1}")
+        point_of(_without_training_accuracy(e), f"{path}, log entry {i + 1}")
         for i, e in enumerate(entries)
         if "loss" in e or "train_runtime" not in e  # entries with a token count have a train_runtime too
     ]
     tokens = state.get("num_input_tokens_seen") or None
-    return [*points, _point({"step": state.get("global_step"), "tokens": tokens}, str(path))]
+    return [*points, point_of({"step": state.get("global_step"), "tokens": tokens}, str(path))]
 
 
 def read_metrics(folder: Place) -> list[Point]:
@@ -69,7 +95,7 @@ def read_metrics(folder: Place) -> list[Point]:
 def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Place) -> list[Point]:
     found: list[Point] = []
     for number, row in rows:
-        point = _point(row, f"{path}, line {number}")
+        point = point_of(row, f"{path}, line {number}")
         if point.checkpoint is None and point.step is None and point.tokens is None:
             raise ScanError(
                 f"{path}, line {number}: says neither checkpoint, step nor tokens (columns: {', '.join(map(str, row))}): "
@@ -113,7 +139,8 @@ def _is_accuracy(name: str) -> bool:
     return bool(_ACCURACY.search(name.lower())) and not _NO_VALIDATION.search(name.lower())
 
 
-def _point(row: Mapping[str, Any], where: str) -> Point:
+def point_of(row: Mapping[str, Any], where: str) -> Point:
+    """What one row of a log says: its columns are known by the names above."""
     cells = {str(name).strip().lower(): value for name, value in row.items() if value not in (None, "")}
     values = {field: next((cells[n] for n in names if n in cells), None) for field, names in NAMES.items()}
     accuracies = [_number(value, where, name) for name, value in cells.items() if _is_accuracy(name)]

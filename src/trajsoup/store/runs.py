@@ -18,8 +18,10 @@ from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
 from trajsoup.store.formats import PICKLES, format_of, loose_files, unread
+from trajsoup.store.formats.dcp import INSIDE
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
 from trajsoup.store.remote import Place, place
+from trajsoup.store.trainer_logs import LATEST, last_whole, read_logs, read_olmo_core
 
 DEPTH = 3  # folders below a run that are searched
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
@@ -59,11 +61,13 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     if path in found and len(found) > 1:
         found.remove(path)  # the Trainer saves the last model once more at the top
         notes.append(f"{path} itself holds a model too; only its checkpoint folders are used")
+    found, unfinished = _finished(found)
+    notes += unfinished
     saved = [Saved(path=p, step=_step(p.stem if p.is_file() else p.name), tokens=_tokens(p.name)) for p in found]
     listed = _listed_points(path, found)
-    points = list(
-        dict.fromkeys([*_trainer_points(path, found), *listed])
-    )  # every trainer_state.json repeats the history before it
+    points = [*_trainer_points(path, found), *listed] or read_logs(path, found)
+    points += [point for p in found if p.is_dir() and (point := read_olmo_core(p)) is not None]
+    points = list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
     saved = [_with_tokens(s, points, tokens_per_step) for s in saved]
     if len(saved) > 1:
         _require_positions(path, saved)
@@ -102,7 +106,14 @@ def _left_out(run: Place, found: Sequence[Place]) -> list[Place]:
 
 
 def _may_hold(folder: Place) -> bool:
-    return folder.is_dir() and not folder.name.startswith(".")
+    return folder.is_dir() and not folder.name.startswith(".") and folder.name not in INSIDE
+
+
+def _finished(found: Sequence[Place]) -> tuple[list[Place], list[str]]:
+    """The checkpoints that their trainer has finished, where it says so, and a note of each other."""
+    lasts = {folder: last_whole(folder) for folder in dict.fromkeys(p.parent for p in found)}
+    late = [p for p in found if (last := lasts[p.parent]) is not None and (_step(p.name) or 0) > last]
+    return [p for p in found if p not in late], [f"{p} is newer than {LATEST} says: left out" for p in late]
 
 
 def _step(name: str) -> int | None:

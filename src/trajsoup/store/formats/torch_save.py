@@ -22,7 +22,7 @@ SINGLE = "pytorch_model.bin"
 SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
 # What trainers keep beside the weights, and parts of a model that only its own trainer can put together.
 _BESIDE = re.compile(
-    r"optim|sched|rng_state|random_states|training_args|scaler|sampler|common\.pt|mp_rank_|_states\.pt"
+    r"optim|sched|rng_state|random_states|training_args|scaler|sampler|common\.pt|mp_rank_|_states\.pt|^rank\d+\.pt$"
 )
 _PART = re.compile(r"consolidated\.\d+\.pth$|-of-\d+\.(bin|pth?|ckpt)$")
 
