@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.checkpoints import write_checkpoint, write_raw
-from tests.command import refused, succeeds
+from tests.command import refused, succeeds, trajsoup
 from tests.runs import CONFIG, equal, fingerprint, load, mean, weights, write_run
 from trajsoup.store.publish import MARK
 
@@ -225,9 +225,11 @@ def test_a_k_larger_than_a_pool_names_the_branch_and_the_remedy(runs, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_no_k_where_one_is_needed_says_so(runs, tmp_path):
-    message = refused("merge", runs / "EXP1", "-o", tmp_path / "soup")
-    assert "selection 'top-k' needs the number of checkpoints per branch: pass --k" in message
+@pytest.mark.parametrize("k", ["0", "-1", "two", "1.5"])
+def test_a_k_that_is_no_number_of_checkpoints_is_wrong_usage(k, runs, tmp_path):
+    done = trajsoup("merge", runs / "EXP1", "--k", k, "-o", tmp_path / "soup")
+    assert done.code == 2
+    assert f"'{k}' is not a whole number of 1 or more, nor auto" in done.err
 
 
 def test_no_ingredient_left_after_the_screen_says_so(runs, tmp_path):

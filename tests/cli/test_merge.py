@@ -407,3 +407,36 @@ def test_a_branch_whose_gap_is_noise_is_merged_and_marked(tmp_path):
     assert "more checkpoints, or training on until J settles would decide it" in done.err
     record = json.loads((tmp_path / "soup" / "soup.json").read_text())
     assert {v["branch"]: v["undecided"] for v in record["screen"]} == {"a": False, "b": True}
+
+
+def test_several_checkpoints_are_averaged_as_they_are_without_k_or_scores(runs, tmp_path):
+    three = at(runs, "EXP1@10", "EXP2@40", "EXP3@20")
+    done = succeeds("merge", *three, "-o", tmp_path / "soup")
+    assert equal(load(tmp_path / "soup"), mean(*three))
+    assert "mean: 3 ingredients" in done.out
+    assert "K" not in done.err
+    succeeds("verify", tmp_path / "soup")
+    files = [folder / "model.safetensors" for folder in at(runs, "EXP1@10", "EXP1@20")]
+    succeeds("merge", *files, "-o", tmp_path / "of-files")
+    assert equal(load(tmp_path / "of-files"), mean(*at(runs, "EXP1@10", "EXP1@20")))
+
+
+def test_a_run_with_its_last_model_at_the_top_is_still_a_run(runs, tmp_path):
+    shutil.copytree(runs / "EXP1", tmp_path / "EXP1")
+    for file in (runs / "EXP1" / "checkpoint-40").iterdir():
+        shutil.copy(file, tmp_path / "EXP1") if file.is_file() else None
+    assert row(tmp_path / "EXP1", runs / "EXP2", "--k", 1) == {"EXP1@30": 0.5, "EXP2@40": 0.5}
+
+
+def test_without_a_k_the_curves_choose_one_and_it_is_recorded(tmp_path):
+    flat = write_run(tmp_path / "flat", val_losses=[2.01, 2.0, 2.005, 2.002], seed=1)
+    other = write_run(tmp_path / "other", val_losses=[2.3, 2.01, 2.0, 2.0], seed=2)
+    steep = write_run(tmp_path / "steep", val_losses=[3.14, 2.8, 2.6, 2.48], seed=3)
+    done = succeeds("merge", flat, other, "-o", tmp_path / "soup")
+    assert "K = 3: the most whose members lie within 1% of the best on average" in done.err
+    assert json.loads((tmp_path / "soup" / "soup.json").read_text())["choice"]["k"] == 3
+    assert row(flat, steep, "--k", "auto") == {"flat@20": 0.5, "steep@40": 0.5}
+    said = "K = 4 reaches back to 3.14 on steep, the best single is 2.48"
+    assert said in succeeds("merge", flat, steep, "--k", 4, "--dry-run").err
+    assert said in succeeds("doctor", flat, steep).err
+    assert "reaches back" not in succeeds("doctor", flat).err

@@ -48,6 +48,7 @@ _CHOOSING = (
     "force",
     "tokens_per_step",
 )
+AUTO = "auto"
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 
 
@@ -74,8 +75,8 @@ def merge(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="Run folders, one study file (YAML), one soup file (YAML), or CKPT=WEIGHT for each ingredient. Folders and "
-            "checkpoints may be URLs (s3://, gs://, hf://).",
+            help="Run folders; plain checkpoints, for their mean; one study file (YAML), one soup file (YAML), or "
+            "CKPT=WEIGHT for each ingredient. Folders and checkpoints may be URLs (s3://, gs://, hf://).",
             show_default=False,
         ),
     ],
@@ -83,7 +84,14 @@ def merge(
         str | None,
         typer.Option("--output", "-o", help="The folder or URL to make. It must not exist.", show_default=False),
     ] = None,
-    k: Annotated[int | None, typer.Option(help="Checkpoints per branch.", min=1, show_default=False)] = None,
+    k: Annotated[
+        str,
+        typer.Option(
+            help="Checkpoints per branch. auto: the most whose members lie within what averaging wins back; with "
+            "--validation, the K whose merge validates best.",
+            metavar="K",
+        ),
+    ] = AUTO,
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -188,7 +196,7 @@ def merge(
 
     choice = Choice(
         strategy=strategy,
-        k=k,
+        k=_given_k(k),
         select=select,
         coefficients=weights,
         window=_given("--window", window, parse_window),
@@ -246,7 +254,7 @@ def _plan(
     validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
-    from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
+    from trajsoup.merge.plan import explicit_row, mean_row, plan_row, plan_soup
     from trajsoup.merge.soup_file import is_soup_file, load_soup_file
 
     # A run may be called lr=0.1: what exists under its whole name is that.
@@ -255,14 +263,17 @@ def _plan(
         raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
     yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
     template = None if fork_point is None else place(fork_point)
-    named = bool(explicit) or (yaml_file is not None and is_soup_file(yaml_file))
+    plain = _are_plain(context, inputs) if not explicit and yaml_file is None else False
+    named = plain or bool(explicit) or (yaml_file is not None and is_soup_file(yaml_file))
     if named:
         _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")
     else:
         _refuse(
             context, ("normalize",), "divides the weights of named ingredients, and a choice among runs sums to one"
         )
-    if explicit:
+    if plain:
+        row = mean_row(inputs)
+    elif explicit:
         row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
     elif named:
         assert yaml_file is not None
@@ -275,6 +286,22 @@ def _plan(
                 study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from, scoring=scoring
             )
     return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+
+
+def _are_plain(context: typer.Context, inputs: Sequence[str]) -> bool:
+    """Whether several checkpoints are named, not runs. With an option that chooses, a folder of one checkpoint is a run."""
+    from trajsoup.store.runs import is_one_checkpoint
+
+    chosen = any(_was_given(context, name) for name in _CHOOSING)
+    return len(inputs) > 1 and not chosen and all(is_one_checkpoint(text) for text in inputs)
+
+
+def _given_k(text: str) -> int | None:
+    if text == AUTO:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number of 1 or more, nor {AUTO}", param_hint="--k")
+    return int(text)
 
 
 @contextlib.contextmanager

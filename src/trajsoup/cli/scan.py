@@ -60,10 +60,7 @@ def scan(
     columns = ["branch", "checkpoints", f"first ({unit})", f"last ({unit})", "train loss at last", "best val loss"]
     show_table(f"{len(study.branches)} branches", columns, rows)
     show_notes(study.notes)
-    k = min(4, *(len(branch.checkpoints) for branch in study.branches))
-    typer.echo(
-        f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} --k {k} -o OUT"
-    )
+    typer.echo(f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} -o OUT")
 
 
 def _entry(saved: object) -> dict[str, object]:

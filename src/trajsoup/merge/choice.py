@@ -16,9 +16,10 @@ from trajsoup.core.methods.asking import Answers, Scoring, settle
 from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
 from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.reach import LARGEST_MERGE, WON_BACK, auto_k, too_far
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
 from trajsoup.core.screening import Verdict, median_branch, screen
-from trajsoup.core.selection import SELECTIONS
+from trajsoup.core.selection import SELECTIONS, TOP_K
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.core.window import Window
@@ -34,7 +35,7 @@ class Choice:
     """What to merge. A method and a selection that contradict each other are refused."""
 
     strategy: str | None = None  # name of a method; None: the one that `select` defines, or else trajectory-soup
-    k: int | None = None
+    k: int | None = None  # None: what the curves or the scores allow (core/reach.py)
     select: str | None = None  # None: what the method prescribes
     coefficients: str = EQUAL
     window: Window | None = None  # None: what the method prescribes
@@ -86,6 +87,11 @@ class Choice:
         """The selection in force; None: the method has weights of its own."""
         return self.select or self.method.select
 
+    @property
+    def takes_k(self) -> bool:
+        """Whether a K means something to it."""
+        return self.method.takes_k and self.rule is not None and SELECTIONS[self.rule].needs_k
+
 
 def choose(
     study: Branches, choice: Choice, *, scoring: Scoring | None = None
@@ -96,14 +102,14 @@ def choose(
     """
     pools, verdicts, notes = _admitted(study, choice)
     method = choice.method
-    takes_k = method.takes_k and choice.rule is not None and SELECTIONS[choice.rule].needs_k
+    takes_k = choice.takes_k
     if choice.k is not None and not takes_k:
         what = method.name if choice.rule is None else f"selection {choice.rule!r}"
         notes.append(f"--k {choice.k} has no effect on {what}")
     freedom = Freedom(
         pools=pools,
         stops=_stops(pools, study, choice),
-        ks=() if choice.k is None else (choice.k,),
+        ks=_ks(pools, choice, notes, scored=scoring is not None) if takes_k else (),
         rank_by=choice.rank_by,
         select=choice.select,
         weights=choice.coefficients,
@@ -116,6 +122,25 @@ def choose(
     )
     row = Row(name=method.name, weights=decision.option.weights, groups=decision.option.groups)
     return row, verdicts, (*notes, *decision.notes)
+
+
+def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool) -> tuple[int, ...]:
+    """The K that is given; else every K that may be tried where merges are scored, else the one that the curves allow."""
+    until = [pool.until(choice.horizon) for pool in pools if choice.branch in (None, pool.branch)]
+    shape = {"rank_by": choice.rank_by, "select": choice.rule or TOP_K}
+    if choice.k is not None:
+        if (said := too_far(until, k=choice.k, **shape)) is not None:
+            notes.append(said)
+        return (choice.k,)
+    together = [[pool] for pool in until] if choice.method.scope is Scope.ONE else [until]
+    k = min(auto_k(group, **shape) for group in together)
+    if scored:
+        most = min((len(pool.candidates) for pool in until), default=1)
+        return tuple(range(1, max(min(most, LARGEST_MERGE // max(map(len, together))), 1) + 1))
+    notes.append(
+        f"K = {k}: the most whose members lie within {WON_BACK:.0%} of the best on average (--k K takes another)"
+    )
+    return (k,)
 
 
 def logged_scores(pools: Sequence[Pool], method: Method) -> Scoring:

@@ -16,7 +16,10 @@ from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
 from trajsoup.core.geometry import alignment, directions_of
 from trajsoup.core.gram import Gram
 from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
+from trajsoup.core.reach import WITHOUT_SCORES, too_far
 from trajsoup.core.screening import Verdict, median_branch, screen
+from trajsoup.core.selection import TOP_K
+from trajsoup.core.signal import Signal
 from trajsoup.core.trajectory import merged_trajectories
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
@@ -110,7 +113,10 @@ def examine(
         for b in study.branches
     )
     pairs, pairs_by, pair_notes = _pairs(study, examined, matrix, problems, relation)
-    notes = [*study.notes, *screen_note, *pair_notes]
+    pools = study.pools()
+    k = min([WITHOUT_SCORES, *(len(pool.candidates) for pool in pools)])
+    curves = too_far(pools, k=k, rank_by=Signal.LOSS, select=TOP_K)
+    notes = [*study.notes, *screen_note, *pair_notes, *([] if curves is None else [curves])]
     if matrix.centre is None and len(study.branches) > 1:
         why = "the fork point is stored in another float type" if other_type else "no --fork-point given"
         notes.append(f"{why}: whether the runs share one is judged from their distances")

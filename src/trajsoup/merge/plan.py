@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trajsoup.core.methods.asking import Scoring
@@ -67,6 +67,8 @@ def plan_soup(
     """Choose, open and check everything that a soup from a study needs. `scoring` answers methods that ask for scores."""
     row, verdicts, notes = choose(study, choice, scoring=scoring)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
+    if choice.takes_k and choice.k is None:
+        choice = replace(choice, k=len(row.weights) // len({candidates[key].branch for key in row.weights}))
     return plan_row(
         row,
         candidates=candidates,
@@ -143,6 +145,11 @@ def _open_all(keys: Iterable[str]) -> dict[str, Checkpoint]:
         return {key: open_checkpoint(key) for key in keys}
     with ThreadPoolExecutor(OPEN_REQUESTS) as pool:
         return dict(zip(keys, pool.map(open_checkpoint, keys), strict=True))
+
+
+def mean_row(paths: Sequence[Place | str]) -> Row:
+    """The plain mean of some checkpoints."""
+    return replace(explicit_row([(path, 1 / len(paths)) for path in paths]), name="mean")
 
 
 def explicit_row(weights: Mapping[str, float] | Sequence[tuple[Place | str, float]], *, normalize: bool = False) -> Row:

@@ -78,6 +78,12 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     return Run(path=path, checkpoints=tuple(_scored(saved, points)), notes=tuple(notes))
 
 
+def is_one_checkpoint(path: Place | str) -> bool:
+    """Whether this is a checkpoint itself, and no folder of a run that holds some."""
+    path = place(path)
+    return _find(path) == [path]
+
+
 def _find(path: Place) -> list[Place]:
     if path.is_file():
         return [] if format_of(path) is None else [path]
