@@ -24,7 +24,7 @@ import numpy as np
 from checkpoints import make_checkpoints
 from machine import watching_memory
 from trajsoup.core.geometry import cosines, distances
-from trajsoup.core.gram import tensor_groups
+from trajsoup.core.tensor_groups import tensor_groups
 from trajsoup.engine.gram import gram
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.formats.safetensors import build_header, read_header

@@ -102,6 +102,25 @@ def test_what_a_method_cannot_do_is_said_before_anything_is_read(runs, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+def test_model_stock_and_extra_merge_write_verify_and_say_what_they_are(runs, tmp_path):
+    args = ("--method", "model-stock", "--fork-point", runs / "base")
+    done = succeeds("merge", *both(runs), *args, "-o", tmp_path / "stock", "--json")
+    record = done.json
+    assert set(record["groups"]) == {n for n, t in load(runs / "base").items() if t.is_floating_point()}
+    base, ends = load(runs / "base"), [load(path) for path in at(runs, "EXP1@40", "EXP2@40")]
+    a, b = ((end["layers.0.weight"].double() - base["layers.0.weight"].double()).flatten() for end in ends)
+    cos = float(a @ b / (a.norm() * b.norm()))
+    assert record["groups"]["layers.0.weight"][str(runs / "base")] == pytest.approx(1 - 2 * cos / (1 + cos), abs=1e-5)
+    assert "5 groups" not in (tmp_path / "stock" / "README.md").read_text()
+    assert "4 groups of tensors have weights of their own" in (tmp_path / "stock" / "README.md").read_text()
+    succeeds("verify", tmp_path / "stock", "--full")
+    args = ("--method", "extra-merge", "--param", "steps=1", "--param", "merged=2")
+    weights = row(*both(runs), *args)
+    assert sum(weights.values()) == pytest.approx(1)
+    assert min(weights.values()) < 0
+    assert "needs the fork point" in refused("merge", *both(runs), "--method", "model-stock", "-o", tmp_path / "x")
+
+
 def test_a_parameter_is_written_name_equals_value_once(runs):
     for given in (["decay"], ["=1"], ["decay=0.5", "--param", "decay=0.6"]):
         done = trajsoup("merge", *both(runs), "--method", "ema", "--param", *given, "--dry-run")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,19 @@ def test_a_soup_is_a_checkpoint_like_any_other(x):
     assert soups.keys == ("mean", "beyond", "fork", "half")
     assert np.allclose(distances(soups), np.linalg.norm(s[:, None] - s[None], axis=2), atol=1e-7)
     assert np.allclose(soups.whole.raw(), s @ s.T)
+
+
+def test_a_soup_by_group_of_tensors_is_one_too(x):
+    parts = {"layer 0": slice(0, 20), "other": slice(20, 50)}
+    grams = {name: gram_of(x[:, part]).whole for name, part in parts.items()}
+    gram = replace(gram_of(x), groups={WHOLE: gram_of(x).whole, **grams})
+    half, own = {"c1": 0.5, "c2": 0.5}, {"c1": 1.5, "c2": -0.5}
+    rows = [Row(name="by group", weights=half, groups={"layer 0": own}), row("mean", 0, 0.5, 0.5)]
+    s = np.array([np.concatenate([1.5 * x[1, :20] - 0.5 * x[2, :20], (x[1, 20:] + x[2, 20:]) / 2]), (x[1] + x[2]) / 2])
+    assert np.allclose(combined(gram, rows).whole.raw(), s @ s.T)
+    assert np.allclose(distances(combined(gram, rows)), np.linalg.norm(s[:, None] - s[None], axis=2), atol=1e-7)
+    with pytest.raises(GeometryError, match=r"need a Gram matrix by those groups.*no 'layer 0'"):
+        combined(gram_of(x), rows)
 
 
 def test_a_soup_of_a_checkpoint_with_nan_is_marked(x):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trajsoup.core.gram import tensor_groups
+from trajsoup.core.tensor_groups import tensor_groups
 
 
 @pytest.mark.parametrize(

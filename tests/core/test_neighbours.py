@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from tests.core.test_methods import POOLS, Bowl, freedom, scored
-from trajsoup.core.methods.asking import settle
+from trajsoup.core.gram import WHOLE, Gram, Products
+from trajsoup.core.methods.asking import Decision, Measure, settle
 from trajsoup.core.methods.freedom import Stop
 from trajsoup.core.methods.inverse_variance import anchor_variances
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.methods.wsm import DECAYS, decay_weights, merge_weights, update_coefficients
 from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.core.window import Window, newest, parse_window
-from trajsoup.errors import SelectionError, StudyError
+from trajsoup.errors import SelectionError, StudyError, UnansweredError
 
 ONE = Stop(branches=("EXP1",))
 
@@ -188,6 +189,114 @@ def test_inverse_variance_reads_the_variances_off_losses():
     assert sum(w for k, w in found.items() if k.startswith("EXP1")) == pytest.approx(0.75)
     equal = row("inverse-variance", scoring=lambda rows: {r.name: scored(1.0) for r in rows})
     assert set(equal.values()) == {0.25}
+
+
+class Line:
+    """Checkpoints as vectors: scores by distance from a target, products in full, and by two parts."""
+
+    def __init__(self, vectors, target):
+        self.x, self.target = vectors, np.asarray(target, float)
+
+    def at(self, row):
+        return sum(w * self.x[key] for key, w in row.weights.items())
+
+    def score(self, rows):
+        return {r.name: scored(np.square(self.at(r) - self.target).sum()) for r in rows}
+
+    def measure(self, request):
+        x = np.array([self.x[key] for key in request.keys])
+        d = x - self.x[request.centre]
+        half = len(self.target) // 2
+        parts = {WHOLE: d} | ({} if request.parts is None else {"layer 0": d[:, :half], "layer 1": d[:, half:]})
+        none = np.zeros(len(d))
+        return Gram(
+            keys=request.keys,
+            centre=request.centre,
+            groups={
+                name: Products(inner=p @ p.T, along_centre=none, centre_square=0.0, elements=p.shape[1])
+                for name, p in parts.items()
+            },
+        )
+
+    def settled(self, name, *pools, stop=None, fork_point=None, **given):
+        allowed = freedom(
+            pools=pools, stops=(stop or Stop(branches=tuple(p.branch for p in pools)),), fork_point=fork_point
+        )
+        method = METHODS[name]
+        asking = method.ask(allowed, **method.settings(given))
+        return settle([asking], self.score, measuring=self.measure)[0]
+
+
+def test_extra_merge_goes_on_along_the_line_as_far_as_validation_says():
+    rng = np.random.default_rng(0)
+    pool = pool_at(*range(1, 9))
+    drift = np.array([1.0, 2.0, 0.0, 0.0])
+    line = Line({c.key: i * drift + 0.01 * rng.normal(size=4) for i, c in enumerate(pool.candidates)}, 7.5 * drift)
+    found = line.settled("extra-merge", pool)
+    # The last merged point is the mean of 4, 5, 6 and 7: at 5.5. Two mean steps beyond lies 7.5.
+    assert np.allclose(line.at(found.option), 7.5 * drift, atol=0.05)
+    assert math.fsum(found.option.weights.values()) == pytest.approx(1)
+    assert min(found.option.weights.values()) < 0
+    assert (found.free, found.among, found.spent.validation_passes) == (("lambda",), 5, 5)
+    fixed = line.settled("extra-merge", pool, steps="1")
+    assert np.allclose(line.at(fixed.option), 6.5 * drift, atol=0.05)
+    assert fixed.spent.validation_passes == 0
+    with pytest.raises(SelectionError, match=r"merged=8 needs 9 checkpoints for two merged points, .*'EXP1' has 8"):
+        line.settled("extra-merge", pool, merged="8")
+
+
+def mergekits_model_stock(fork_point, models):
+    """mergekit's `model_stock.py` on one tensor, in fp64."""
+    offsets = [m - fork_point for m in models]
+    cosines = [
+        (a @ b) / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-6) for a, b in itertools.combinations(offsets, 2)
+    ]
+    cos, n = np.mean(np.clip(cosines, -1, 1)), len(models)
+    t = n * cos / (1 + (n - 1) * cos)
+    return t * np.mean(models, axis=0) + (1 - t) * fork_point
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_model_stock_is_mergekits_in_every_part(n):
+    rng = np.random.default_rng(n)
+    pools = [pool_at(1, 2, branch=f"B{i}") for i in range(n)]
+    base, shared = rng.normal(size=10), rng.normal(size=10)
+    x = {"base": base} | {c.key: base + shared + rng.normal(size=10) for p in pools for c in p.candidates}
+    found = Line(x, np.zeros(10)).settled("model-stock", *pools, fork_point="base", by="layer").option
+    ends = [x[f"B{i}/2"] for i in range(n)]
+    for name, part in {"layer 0": slice(0, 5), "layer 1": slice(5, 10)}.items():
+        soup = sum(w * x[key][part] for key, w in found.groups[name].items())
+        assert np.allclose(soup, mergekits_model_stock(base[part], [end[part] for end in ends]))
+
+
+def test_model_stock_needs_a_fork_point_and_two_branches():
+    pools = pool_at(1, branch="A"), pool_at(1, branch="B")
+    line = Line({}, np.zeros(2))
+    with pytest.raises(SelectionError, match="model-stock needs the fork point"):
+        line.settled("model-stock", *pools)
+    with pytest.raises(SelectionError, match="needs the angle between branches, and there is one, 'A'"):
+        line.settled("model-stock", *pools, stop=Stop(branches=("A",)), fork_point="base")
+
+
+def test_who_measures_nothing_is_heard():
+    with pytest.raises(UnansweredError, match="nobody measures distances"):
+        row("extra-merge", pool_at(1, 2, 3), merged="2")
+
+
+def test_matrices_about_one_centre_come_out_of_one_read():
+    asked = []
+
+    def measuring(request):
+        asked.append(request)
+        return Line({"o": np.zeros(2), "a": np.ones(2), "b": np.ones(2)}, np.zeros(2)).measure(request)
+
+    def asks(*keys):
+        matrix = yield Measure(keys=keys, centre="o")
+        assert matrix.keys == keys
+        return Decision(option=freedom().option({"a": 1.0}, stop=freedom().stops[0]))
+
+    settle([asks("o", "a"), asks("b", "o")], Bowl(), measuring=measuring)
+    assert [request.keys for request in asked] == [("o", "a", "b")]
 
 
 def test_windows_count_checkpoints_or_tokens():

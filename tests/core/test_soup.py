@@ -85,10 +85,31 @@ def test_the_strategies_are_their_selections():
     assert {name: METHODS[name].select for name in selections} == selections
 
 
-def test_weights_by_group_of_tensors_are_refused_where_one_vector_is_needed():
-    Row(name="soup", weights={"a": 1.0}).require_one_for_all()
-    with pytest.raises(BlendError, match=r"has other weights for layers.0: .*cannot be blended yet"):
-        Row(name="soup", weights={"a": 1.0}, groups={"layers.0": {"b": 1.0}}).require_one_for_all()
+def test_a_tensor_has_the_weights_of_its_own_name_then_of_its_part_then_those_for_all():
+    own, layer = {"a": 1.0}, {"a": 0.25, "b": 0.75}
+    row = Row(name="soup", weights={"a": 0.5, "b": 0.5}, groups={"model.layers.3.mlp.weight": own, "layer 3": layer})
+    found = {
+        name: dict(row.of_group(row.group_of(name, (2, 2))).weights)
+        for name in ("model.layers.3.mlp.weight", "model.layers.3.attn.weight", "lm_head.weight")
+    }
+    assert list(found.values()) == [own, layer, {"a": 0.5, "b": 0.5}]
+    assert not row.uniform
+    assert row.of_group(None).uniform
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"layer 0": {"b": 1.0}}, "weighs b in 'layer 0' only"),
+        ({"layer 0": {}}, "no ingredient"),
+        ({"layer 0": {"a": 0.0}}, "gives a the weight 0"),
+    ],
+)
+def test_weights_by_group_that_make_no_soup_are_refused(groups, message):
+    with pytest.raises(BlendError, match=message):
+        Row(name="soup", weights={"a": 1.0}, groups=groups)
+    with pytest.raises(BlendError, match="the weights of 'layer 0' sum to 2, not 1"):
+        Row(name="soup", weights={"a": 1.0}, groups={"layer 0": {"a": 2.0}}).require_sum_one()
 
 
 def test_a_branch_given_twice_is_refused_rather_than_counted_once():

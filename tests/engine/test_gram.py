@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trajsoup.core.gram import WHOLE, tensor_groups
+from trajsoup.core.gram import WHOLE
+from trajsoup.core.tensor_groups import tensor_groups
 from trajsoup.engine import stretches as module
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options

@@ -3,28 +3,33 @@
 import contextlib
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.checkpoints import write_checkpoint
 from tests.engine import shard_faults
+from tests.runs import load
 from trajsoup.engine import shards
-from trajsoup.errors import CheckpointError, ExecutorError, NonfiniteError
+from trajsoup.errors import BlendError, CheckpointError, ExecutorError, NonfiniteError, VerifyError
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.digest import sha256_file
 
 
-def plan_of(folder, *, files=3, **options):
+def plan_of(folder, *, files=3, groups=None, **options):
     for i in range(3):
         rng = np.random.default_rng(i)
         tensors = {f"t{j}": rng.normal(size=(20_000 + j, 2)).astype(np.float16) for j in range(5)}
         tensors |= {"steps": np.arange(3), "bias": rng.normal(size=7)}
         write_checkpoint(folder / f"c{i}", tensors, shards=files, config={}, files={"tokenizer.json": "{}"})
     row = explicit_row([(str(folder / f"c{i}"), w) for i, w in enumerate((0.5, 0.25, 0.25))])
+    if groups is not None:
+        row = replace(row, groups={name: dict(zip(row.weights, ws, strict=True)) for name, ws in groups.items()})
     return plan_row(row, **options)
 
 
@@ -41,6 +46,32 @@ def test_many_workers_make_the_bytes_of_one(executor, tmp_path, monkeypatch, fil
     make_soup(plan, tmp_path / "together", executor=executor)
     assert everything(tmp_path / "together") == everything(tmp_path / "alone")
     verify_soup(tmp_path / "together", full=True)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_weights_by_group_of_tensors_are_blended_verified_and_shared_alike(executor, tmp_path, files):
+    groups = {"t1": (1.5, -0.25, -0.25), "t2": (1 / 3, 1 / 3, 1 / 3)}
+    plan = plan_of(tmp_path, files=files, groups=groups)
+    make_soup(plan, tmp_path / "alone")
+    make_soup(plan, tmp_path / "together", executor=executor)
+    assert everything(tmp_path / "together") == everything(tmp_path / "alone")
+    rows = {name: groups.get(name, (0.5, 0.25, 0.25)) for name in ("t0", "t1", "t2", "t3", "t4", "bias")}
+    inputs = [load(tmp_path / f"c{i}") for i in range(3)]
+    soup = load(tmp_path / "alone")
+    for name, weights in rows.items():
+        wanted = sum(w * one[name].double() for w, one in zip(weights, inputs, strict=True))
+        assert torch.equal(soup[name], wanted.to(soup[name].dtype)), name
+    for full in (False, True):
+        verify_soup(tmp_path / "together", full=full)
+    record = tmp_path / "together" / "soup.json"
+    record.write_text(record.read_text().replace("-0.25", "-0.2"))
+    with pytest.raises(VerifyError, match=r"tensor 't1' in .* is not the weighted sum"):
+        verify_soup(tmp_path / "together")
+
+
+def test_weights_for_a_group_that_no_tensor_is_in_are_refused(tmp_path):
+    with pytest.raises(BlendError, match=r"has weights for 'layer 7', and no tensor of .*c0 is in that group"):
+        plan_of(tmp_path, groups={"layer 7": (0.5, 0.25, 0.25)})
 
 
 def test_stretches_of_one_file_make_the_same_bytes(executor, tmp_path):

@@ -31,8 +31,14 @@ def places(tmp_path_factory):
 def by_mergekit(weights, out):
     """Merge with mergekit into `out`; return the tensors."""
     models = "".join(f"  - {{model: {path}, parameters: {{weight: {w!r}}}}}\n" for path, w in weights.items())
+    return run_mergekit(
+        f"merge_method: linear\nmodels:\n{models}parameters: {{normalize: true}}\ndtype: bfloat16\n", out
+    )
+
+
+def run_mergekit(text, out):
     config = out.with_suffix(".yaml")
-    config.write_text(f"merge_method: linear\nmodels:\n{models}parameters: {{normalize: true}}\ndtype: bfloat16\n")
+    config.write_text(text)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)
     command = [str(MERGEKIT), str(config), str(out), "--quiet", "--no-copy-tokenizer"]
@@ -79,3 +85,20 @@ def test_weighted_sums_agree_but_for_the_last_bit_of_a_few(places, tmp_path, wei
     assert (apart == 0).mean() > 0.99
     total = math.fsum(weights)
     assert equal(ours, average({path: w / total for path, w in row.items()}))  # where they differ, ours is the nearest
+
+
+def test_model_stock_is_theirs_to_rounding(places, tmp_path):
+    base, *models = places
+    listed = "".join(f"  - {{model: {path}}}\n" for path in models[:3])
+    theirs = run_mergekit(
+        f"merge_method: model_stock\nbase_model: {base}\nmodels:\n{listed}dtype: float32\n", tmp_path / "theirs"
+    )
+    args = ("--method", "model-stock", "--fork-point", base, "--no-screen", "--dtype", "fp32")
+    for i, path in enumerate(models[:3]):  # a run folder each
+        (tmp_path / f"run{i}").mkdir()
+        (tmp_path / f"run{i}" / "checkpoint-1").symlink_to(path)
+    succeeds("merge", *(tmp_path / f"run{i}" for i in range(3)), *args, "-o", tmp_path / "ours")
+    ours = tensors_of(tmp_path / "ours")
+    assert theirs.keys() == ours.keys()
+    for name, tensor in ours.items():
+        assert np.allclose(tensor.numpy(), theirs[name].numpy(), rtol=1e-4, atol=1e-6), name

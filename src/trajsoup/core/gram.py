@@ -9,7 +9,6 @@ The inner products with the centre itself come along, so that raw weights are re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,16 +19,6 @@ from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
 
 WHOLE = "all"  # the group of every floating tensor
-
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|h|blocks?)\.(\d+)(?:\.|$)")
-_KINDS = (  # the first that matches names the kind; a router lies inside the experts' module, so it comes first
-    ("norms", re.compile(r"norm|(?:^|\.)ln_")),
-    ("router", re.compile(r"router|(?:mlp|moe|block_sparse_moe)\.gate\.|expert_bias|e_score_correction")),
-    ("experts", re.compile(r"expert")),
-    ("embeddings", re.compile(r"embed|lm_head|(?:^|\.)w[tp]e\.|(?:^|\.)output\.weight")),
-    ("attention", re.compile(r"attn|attention")),
-    ("mlp", re.compile(r"mlp|feed_forward|ffn")),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +97,13 @@ def subset(gram: Gram, keys: Sequence[str]) -> Gram:
     )
 
 
-def weights_matrix(gram: Gram, rows: Sequence[Row]) -> NDArray[np.float64]:
-    """W: one line per row, one column per checkpoint of the Gram matrix."""
+def weights_matrix(gram: Gram, rows: Sequence[Row], *, part: str | None = None) -> NDArray[np.float64]:
+    """W: one line per row, one column per checkpoint of the Gram matrix; for rows by group of tensors, W of one part."""
     matrix = np.zeros((len(rows), len(gram.keys)))
     for i, row in enumerate(rows):
-        for key, weight in row.weights.items():
+        if row.groups and part is None:
+            raise GeometryError(f"soup {row.name!r} has weights by group of tensors: it is no single point of W")
+        for key, weight in (row.groups or {}).get(part or "", row.weights).items():
             matrix[i, gram.position(key)] = weight
     return matrix
 
@@ -122,14 +113,17 @@ def combined(gram: Gram, rows: Sequence[Row]) -> Gram:
 
     A row whose weights sum to s lies at x0 + sum_c w_c d_c + (s - 1) x0, so one that scales the model is exact too.
     """
-    w = weights_matrix(gram, rows)
-    extra = w.sum(axis=1) - 1
+    if any(row.groups for row in rows):
+        groups = _by_part(gram, rows)
+    else:
+        w = weights_matrix(gram, rows)
+        groups = {name: _combined(products, w) for name, products in gram.groups.items()}
     bad = gram.bad_keys()
     touched = [(row.name, key) for row in rows for key in row.weights if key in bad]
     return Gram(
         keys=tuple(row.name for row in rows),
         centre=None,
-        groups={name: _combined(products, w, extra) for name, products in gram.groups.items()},
+        groups=groups,
         nonfinite=tuple(
             Nonfinite(key=name, file=found.file, tensor=found.tensor)
             for name, key in touched
@@ -139,7 +133,28 @@ def combined(gram: Gram, rows: Sequence[Row]) -> Gram:
     )
 
 
-def _combined(products: Products, w: NDArray[np.float64], extra: NDArray[np.float64]) -> Products:
+def _by_part(gram: Gram, rows: Sequence[Row]) -> dict[str, Products]:
+    """Soups by group of tensors: every part with its own W, and the whole as their sum. The parts must make up the whole."""
+    parts = {name: products for name, products in gram.groups.items() if name != WHOLE}
+    missing = [name for row in rows for name in row.groups or {} if name not in parts]
+    if missing or sum(products.elements for products in parts.values()) != gram.whole.elements:
+        raise GeometryError(
+            "soups with weights by group of tensors need a Gram matrix by those groups, which make up the whole"
+            + (f", and this one has no {missing[0]!r}" if missing else "")
+            + ": compute it with `groups=` of the same parts"
+        )
+    found = {name: _combined(products, weights_matrix(gram, rows, part=name)) for name, products in parts.items()}
+    whole = Products(
+        inner=np.array([products.inner for products in found.values()]).sum(axis=0),
+        along_centre=np.array([products.along_centre for products in found.values()]).sum(axis=0),
+        centre_square=gram.whole.centre_square,
+        elements=gram.whole.elements,
+    )
+    return {WHOLE: whole, **found}
+
+
+def _combined(products: Products, w: NDArray[np.float64]) -> Products:
+    extra = w.sum(axis=1) - 1
     along = w @ products.along_centre
     square = products.centre_square
     mixed = np.outer(along, extra)
@@ -149,11 +164,3 @@ def _combined(products: Products, w: NDArray[np.float64], extra: NDArray[np.floa
         centre_square=square,
         elements=products.elements,
     )
-
-
-def tensor_groups(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the groups of a tensor by its name: its kind (attention, experts, ...) and its layer."""
-    lower = name.lower()
-    kind = next((kind for kind, pattern in _KINDS if pattern.search(lower)), "other")
-    layer = _LAYER.search(lower)
-    return (kind,) if layer is None else (kind, f"layer {int(layer[1])}")

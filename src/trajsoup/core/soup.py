@@ -16,6 +16,7 @@ from trajsoup.core.coefficients import EQUAL, coefficients
 from trajsoup.core.pool import Pool
 from trajsoup.core.selection import SELECTIONS, TOP_K, select
 from trajsoup.core.signal import Signal
+from trajsoup.core.tensor_groups import part_of
 from trajsoup.errors import BlendError, SelectionError
 
 SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as summing to one
@@ -23,20 +24,38 @@ SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as su
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of W: weights over checkpoint keys, none of them zero."""
+    """One row of W: weights over checkpoint keys, none of them zero. A group of tensors may have weights of its own.
+
+    Groups are tensors by their names, or parts as `part_of` has them (layer 3, embeddings); the tensor's name goes first.
+    """
 
     name: str
-    weights: Mapping[str, float]
+    weights: Mapping[str, float]  # names every ingredient
     groups: Mapping[str, Mapping[str, float]] | None = None  # group of tensors -> its own weights; None: one for all
 
     def __post_init__(self) -> None:
-        if not self.weights:
-            raise BlendError(f"soup {self.name!r} has no ingredient: name at least one checkpoint")
-        for key, weight in self.weights.items():
-            if not math.isfinite(weight) or weight == 0:
+        for weights in (self.weights, *(self.groups or {}).values()):
+            if not weights:
+                raise BlendError(f"soup {self.name!r} has no ingredient: name at least one checkpoint")
+            for key, weight in weights.items():
+                if not math.isfinite(weight) or weight == 0:
+                    raise BlendError(
+                        f"soup {self.name!r} gives {key} the weight {weight}: use a finite number other than 0, or drop it"
+                    )
+        for group, weights in (self.groups or {}).items():
+            if others := weights.keys() - self.weights.keys():
                 raise BlendError(
-                    f"soup {self.name!r} gives {key} the weight {weight}: use a finite number other than 0, or drop it"
+                    f"soup {self.name!r} weighs {min(others)} in {group!r} only: give it a weight for all too"
                 )
+
+    def group_of(self, tensor: str, shape: tuple[int, ...]) -> str | None:
+        """The group whose weights a tensor has; None: those for all."""
+        found = (name for name in (tensor, *part_of(tensor, shape)) if name in (self.groups or {}))
+        return next(found, None)
+
+    def of_group(self, group: str | None) -> Row:
+        """The row of one group of tensors."""
+        return replace(self, weights=self.weights if group is None else (self.groups or {})[group], groups=None)
 
     @property
     def total(self) -> float:
@@ -47,7 +66,7 @@ class Row:
     def uniform(self) -> bool:
         """Whether this is a plain mean, which the engine computes with a single division."""
         values = list(self.weights.values())
-        return all(value == values[0] for value in values) and abs(self.total - 1) <= SUM_TOLERANCE
+        return not self.groups and all(value == values[0] for value in values) and abs(self.total - 1) <= SUM_TOLERANCE
 
     def normalized(self) -> Row:
         """Return the row scaled to sum to one."""
@@ -56,21 +75,15 @@ class Row:
             raise BlendError(f"soup {self.name!r}: the weights sum to {total:g} and cannot be normalised")
         return replace(self, weights={key: weight / total for key, weight in self.weights.items()})
 
-    def require_one_for_all(self) -> None:
-        """Refuse weights that differ by group of tensors, where only one vector for all tensors can be used."""
-        if self.groups:
-            raise BlendError(
-                f"soup {self.name!r} has other weights for {', '.join(self.groups)}: weights by group of tensors cannot be "
-                "blended yet; give one weight to each checkpoint"
-            )
-
     def require_sum_one(self) -> None:
         """Refuse a row that scales the model by accident."""
-        if abs(self.total - 1) > SUM_TOLERANCE:
-            raise BlendError(
-                f"soup {self.name!r}: the weights sum to {self.total:.6g}, not 1: correct them, or pass --normalize "
-                "to divide each by that sum"
-            )
+        for group, weights in ((None, self.weights), *(self.groups or {}).items()):
+            total, of = math.fsum(weights.values()), "" if group is None else f" of {group!r}"
+            if abs(total - 1) > SUM_TOLERANCE:
+                raise BlendError(
+                    f"soup {self.name!r}: the weights{of} sum to {total:.6g}, not 1: correct them, or pass --normalize to "
+                    "divide each by that sum"
+                )
 
 
 def soup_row(

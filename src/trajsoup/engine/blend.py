@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trajsoup.core.soup import Row
+from trajsoup.engine.cells import Cells, cut, find_cells
 from trajsoup.engine.kernels import BITS, kernel, nonfinite
 from trajsoup.engine.layout import Layout, Span, spans
 from trajsoup.engine.program import Program, compile_rows
@@ -58,8 +59,6 @@ def blend(
     of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
     """
     options = options or Options()
-    for row in rows:
-        row.require_one_for_all()
     keys = sorted({key for row in rows for key in row.weights} | ({exact_from} if exact_from else set()))
     if absent := [key for key in keys if key not in checkpoints]:
         raise BlendError(f"a row names {absent[0]}, which is not among the {len(checkpoints)} checkpoints: add it")
@@ -86,11 +85,13 @@ class _Pass:
         self.exact_from = None if exact_from is None else keys.index(exact_from)
         self.progress = progress
         self.accelerate = options.accelerate
-        self.programs = _programs(keys, rows)
+        self.cells, self.programs = _by_cell(layout, keys, rows)
         self.workers = Workers(checkpoints, options=options, outputs=len(rows), waits=any(sink.waits for sink in sinks))
 
     def run(self, *, digest: bool, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
+        if len(self.programs) > 1:
+            found = list(cut(found, self.cells))
         digests: list[list[OrderedDigest]] = []
         if digest and _in_file_order(found, self.checkpoints):
             digests = [
@@ -123,7 +124,7 @@ class _Pass:
         bits, starts = slices.bits()
         results = out.view(BITS[block.out_dtype])
         finite = True
-        for plain, program in self.programs:
+        for plain, program in self.programs[self.cells.at(block.file, block.offset)]:
             run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=self.accelerate)
             finite &= run(bits, starts, block.items, program, results)
         if not finite:
@@ -160,7 +161,9 @@ class _Pass:
                     f"{path}: tensor {name!r} holds NaN or Inf: this checkpoint diverged or is damaged; leave it out",
                     key=self.keys[m],
                 )
-        for plain, program in self.programs:  # the compiled kernels notice an overflow, but leave any bits for it
+        for plain, program in self.programs[
+            self.cells.at(block.file, block.offset)
+        ]:  # the compiled kernels notice an overflow, but leave any bits for it
             run = kernel(block.dtype, block.out_dtype, plain=plain, accelerate=False)
             run(bits, starts, block.items, program, results)
         overflown = nonfinite(results[:, : block.items], block.out_dtype).any(axis=0)
@@ -173,6 +176,26 @@ class _Pass:
         position = block.offset + item * ITEM_BYTES[block.out_dtype]
         tensors = self.layout.files[block.file].header.tensors
         return next(name for name, t in tensors.items() if t.offset <= position < t.offset + t.nbytes)
+
+
+def _by_cell(
+    layout: Layout, keys: Sequence[str], rows: Sequence[Row]
+) -> tuple[Cells, list[list[tuple[bool, Program]]]]:
+    """Which row applies to which tensor: the tensors whose weights agree in every row are a cell with its own programs."""
+    if not any(row.groups for row in rows):
+        return find_cells(layout, None), [_programs(keys, rows)]
+    combinations: dict[str, list[str | None]] = {}
+
+    def name_of(tensor: str, shape: tuple[int, ...]) -> tuple[str]:
+        groups = [row.group_of(tensor, shape) for row in rows]
+        combinations[repr(groups)] = groups
+        return (repr(groups),)
+
+    cells = find_cells(layout, name_of)
+    return cells, [
+        _programs(keys, [row.of_group(group) for row, group in zip(rows, combinations[name], strict=True)])
+        for (name,) in cells.groups
+    ]
 
 
 def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Program]]:

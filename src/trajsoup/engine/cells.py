@@ -7,8 +7,8 @@ cell, products are summed by cell, and a group is a sum of cells.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from trajsoup.engine.layout import Layout, Span
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
@@ -37,6 +37,11 @@ class Cells:
         """How many numbers a cell has."""
         return sum(piece.items for file in self.files for piece in file if piece.cell == cell)
 
+    def at(self, file: int, offset: int) -> int:
+        """The cell of a byte of a floating tensor."""
+        pieces = self.files[file]
+        return pieces[bisect.bisect_right(pieces, offset, key=lambda piece: piece.start) - 1].cell
+
 
 def find_cells(layout: Layout, groups: Groups | None) -> Cells:
     """Sort the floating tensors of a layout into cells; without `groups` there is one."""
@@ -56,6 +61,22 @@ def find_cells(layout: Layout, groups: Groups | None) -> Cells:
             found.append(piece)
         files.append(tuple(found))
     return Cells(tuple(cells), tuple(files))
+
+
+def cut(all_spans: Iterable[Span], cells: Cells) -> Iterator[Span]:
+    """The same spans, cut so that each lies in one cell; integers, which lie in none, stay as they are."""
+    for span in all_spans:
+        if span.dtype not in FLOATS:
+            yield span
+            continue
+        item, out_item = ITEM_BYTES[span.dtype], ITEM_BYTES[span.out_dtype]
+        end = span.offset + span.items * out_item
+        for piece in cells.files[span.file]:
+            low, high = max(span.offset, piece.start), min(end, piece.end)
+            if low < high:
+                skipped = (low - span.offset) // out_item * item
+                inputs = tuple((file, offset + skipped) for file, offset in span.inputs)
+                yield replace(span, offset=low, items=(high - low) // out_item, inputs=inputs)
 
 
 def chunks(block: Span, pieces: Sequence[Piece], *, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:

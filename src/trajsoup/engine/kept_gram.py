@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from trajsoup.core.gram import Gram, subset, tensor_groups
+from trajsoup.core.gram import Gram, subset
 from trajsoup.core.gram_record import GramRecord, gram_of, named, record_of
+from trajsoup.core.tensor_groups import tensor_groups
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options

@@ -78,7 +78,6 @@ def blend_shards(
     reads whole are not hashed here.
     """
     folder = folder if isinstance(folder, RemotePath) else folder.absolute()
-    row.require_one_for_all()
     keys = sorted(row.weights.keys() | ({exact_from} if exact_from else set()))
     tasks = shard_tasks(
         {key: checkpoints[key] for key in keys},

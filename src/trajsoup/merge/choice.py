@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
-from trajsoup.core.methods.asking import Answers, Scoring, settle
+from trajsoup.core.methods.asking import Answers, Descending, Measuring, Scoring, Spent, settle
 from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
 from trajsoup.core.pool import Candidate, Pool
@@ -94,11 +94,17 @@ class Choice:
 
 
 def choose(
-    study: Branches, choice: Choice, *, scoring: Scoring | None = None
+    study: Branches,
+    choice: Choice,
+    *,
+    scoring: Scoring | None = None,
+    measuring: Measuring | None = None,
+    descending: Descending | None = None,
 ) -> tuple[Row, tuple[Verdict, ...], tuple[str, ...]]:
-    """Screen the branches and let the method choose a row of W. Reads no weight.
+    """Screen the branches and let the method choose a row of W. Reads no weight by itself.
 
     `scoring` answers methods that ask for scores of merges; without it only the logged scores of checkpoints are known.
+    `measuring` and `descending` answer those that ask for products of checkpoints and for gradients.
     """
     pools, verdicts, notes = _admitted(study, choice)
     method = choice.method
@@ -118,8 +124,13 @@ def choose(
         free=("branch",) if method.scope is Scope.ONE else (),
     )
     (decision,) = settle(
-        [method.ask(freedom, **method.settings(choice.params))], scoring or logged_scores(pools, method)
+        [method.ask(freedom, **method.settings(choice.params))],
+        scoring or logged_scores(pools, method),
+        measuring=measuring,
+        descending=descending,
     )
+    if scoring is not None and decision.spent != Spent():
+        notes.append(f"{method.name} consumed {decision.spent}")
     row = Row(name=method.name, weights=decision.option.weights, groups=decision.option.groups)
     return row, verdicts, (*notes, *decision.notes)
 

@@ -90,8 +90,7 @@ def provenance_of(
     """What soup.json will say, given the sha256 of ingredients (those not in `hashes` are read again) and of `files`."""
     ingredients = [_ingredient(plan, key, hashes.get(key), digest=digest) for key in sorted(plan.checkpoints)]
     return Provenance(
-        row_name=plan.row.name,
-        uniform=plan.row.uniform,
+        row=plan.row,
         ingredients=tuple(ingredients),
         files=files,
         layout=plan.layout,

@@ -11,10 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trajsoup.core.methods.asking import Scoring
+from trajsoup.core.gram import Gram
+from trajsoup.core.methods.asking import Descending, Measure, Scoring
 from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
+from trajsoup.core.tensor_groups import PARTS
+from trajsoup.engine.gram import gram
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
@@ -63,9 +66,13 @@ def plan_soup(
     shard_bytes: int | None = None,
     exact_from: Place | str | None = None,
     scoring: Scoring | None = None,
+    descending: Descending | None = None,
 ) -> SoupPlan:
-    """Choose, open and check everything that a soup from a study needs. `scoring` answers methods that ask for scores."""
-    row, verdicts, notes = choose(study, choice, scoring=scoring)
+    """Choose, open and check everything that a soup from a study needs.
+
+    `scoring` answers methods that ask for scores, `descending` those that ask for gradients.
+    """
+    row, verdicts, notes = choose(study, choice, scoring=scoring, measuring=measure, descending=descending)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
     if choice.takes_k and choice.k is None:
         choice = replace(choice, k=len(row.weights) // len({candidates[key].branch for key in row.weights}))
@@ -80,6 +87,20 @@ def plan_soup(
         verdicts=verdicts,
         notes=(*study.notes, *notes),
     )
+
+
+def measure(request: Measure) -> Gram:
+    """Answer a method that asks for products of checkpoints: one read of them, here."""
+    checkpoints = _open_all(request.keys)
+    first = next(iter(checkpoints.values()))
+    for checkpoint in checkpoints.values():
+        require_same(first, checkpoint)
+    parts = None if request.parts is None else PARTS[request.parts]
+    found = gram(checkpoints, centre=request.centre, groups=parts)
+    if found.nonfinite:
+        wrong = found.nonfinite[0]
+        raise BlendError(f"{wrong.key}: tensor {wrong.tensor!r} holds NaN or Inf: leave this checkpoint out")
+    return found
 
 
 def plan_row(
@@ -103,6 +124,11 @@ def plan_row(
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
     _refuse_copies(checkpoints)
+    used = {row.group_of(name, tensor.shape) for name, tensor in first.tensors.items()} if row.groups else set()
+    if idle := [group for group in row.groups or {} if group not in used]:
+        raise BlendError(
+            f"soup {row.name!r} has weights for {idle[0]!r}, and no tensor of {first.path} is in that group"
+        )
     source = None if exact_from is None else absolute(exact_from)
     if source is not None and source not in checkpoints:
         checkpoints[source] = open_checkpoint(source)

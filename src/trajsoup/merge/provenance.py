@@ -18,6 +18,7 @@ import yaml
 from trajsoup import __version__
 from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
+from trajsoup.core.soup import Row
 from trajsoup.engine.layout import Layout
 from trajsoup.errors import StudyError
 from trajsoup.merge.choice import Choice
@@ -45,8 +46,7 @@ class Ingredient:
 class Provenance:
     """Everything that soup.json says."""
 
-    row_name: str
-    uniform: bool
+    row: Row
     ingredients: tuple[Ingredient, ...]
     files: Mapping[str, str]
     layout: Layout
@@ -66,14 +66,15 @@ class Provenance:
         return {
             "format": FORMAT,
             "trajsoup_version": __version__,
-            "soup": self.row_name,
+            "soup": self.row.name,
             "choice": None if self.choice is None else _done(self.choice),
             "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even once"
-            if self.uniform
+            if self.row.uniform
             else "fp64 weighted sum, rounded to nearest even once",
-            "uniform": self.uniform,
+            "uniform": self.row.uniform,
             "position_unit": self.unit,
             "ingredients": [_ingredient_record(i) for i in self.ingredients],
+            "groups": None if self.row.groups is None else {g: dict(w) for g, w in self.row.groups.items()},
             "exact_from": self.exact_from,
             "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
@@ -116,7 +117,7 @@ def model_card(provenance: Provenance) -> str:
     head = {**_inherited(provenance.template.folder), "tags": ["trajectory-soup", "merge"]}
     used = [i for i in provenance.ingredients if i.weight]
     branches = {i.candidate.branch for i in used if i.candidate}
-    what = f"`{provenance.row_name}` of {len(used)} checkpoints" + (
+    what = f"`{provenance.row.name}` of {len(used)} checkpoints" + (
         f" from {len(branches)} branches" if branches else ""
     )
     lines = [
@@ -140,6 +141,11 @@ def model_card(provenance: Provenance) -> str:
             else ["", "", f"{i.weight:.6g}", "", ""]
         )
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    if provenance.row.groups:
+        lines += [
+            "",
+            f"{len(provenance.row.groups)} groups of tensors have weights of their own: `{RECORD}` lists them.",
+        ]
     if provenance.verdicts:
         lines += [
             "",

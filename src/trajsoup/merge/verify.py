@@ -52,6 +52,7 @@ class SoupRecord:
     exact_from: str | None
     ingredients: Annotated[tuple[RecordedIngredient, ...], Meta(min_length=1)]
     output: RecordedOutput
+    groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own, by path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def verify_soup(
     with _Comparison(path, layout) as sink:
         hashes = blend(
             checkpoints,
-            [Row(name=record.soup, weights=weights)],
+            [Row(name=record.soup, weights=weights, groups=record.groups)],
             [sink],
             layout=layout,
             exact_from=exact_from,

@@ -74,8 +74,11 @@ class Identities(FileHashes):
 
     def row(self, row: Row, checkpoints: dict[str, str]) -> str:
         """The identity of a row, given those of its ingredients by key."""
-        row.require_one_for_all()
-        members = sorted((checkpoints[key], float(weight).hex()) for key, weight in row.weights.items())
+        members, *of_groups = (
+            sorted((checkpoints[key], float(weight).hex()) for key, weight in weights.items())
+            for weights in (row.weights, *(row.groups or {}).values())
+        )
         if len(members) == 1 and members[0][1] == (1.0).hex():
             return members[0][0]
-        return hashlib.sha256(json.dumps(["row", FORMAT, members]).encode()).hexdigest()
+        own = [sorted(zip(row.groups, of_groups, strict=True))] if row.groups else []
+        return hashlib.sha256(json.dumps(["row", FORMAT, members, *own]).encode()).hexdigest()

@@ -55,11 +55,23 @@ class Freedom:
             found += [self._option(stop, select, k) for k in ks]
         return tuple(found)
 
-    def option(self, weights: Mapping[str, float], *, stop: Stop, k: int | None = None) -> Option:
+    def option(
+        self,
+        weights: Mapping[str, float],
+        *,
+        stop: Stop,
+        k: int | None = None,
+        groups: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> Option:
         """A row of checkpoints of branches that stop there."""
         tokens = [stop.horizon or max(c.tokens for c in pool.candidates) for pool in self.at(stop)]
         return Option(
-            weights=dict(weights), k=k, horizon=stop.horizon, branches=stop.branches, budget_tokens=sum(tokens)
+            weights=dict(weights),
+            k=k,
+            horizon=stop.horizon,
+            branches=stop.branches,
+            budget_tokens=sum(tokens),
+            groups=groups,
         )
 
     def _option(self, stop: Stop, select: str, k: int | None) -> Option:
