@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 
@@ -38,6 +38,15 @@ class Blocks(torch.utils.data.Dataset):
         return {"input_ids": self.blocks[i], "labels": self.blocks[i]}
 
 
+class OnlyTheLastResumes(TrainerCallback):
+    """Optimizer state is twice the size of the weights; a run is resumed from its newest checkpoint alone."""
+
+    def on_save(self, args, state, control, **_):
+        for saved in Path(args.output_dir).glob("checkpoint-*/optimizer.pt"):
+            if saved.parent.name != f"checkpoint-{state.global_step}":
+                saved.unlink()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
@@ -58,6 +67,7 @@ def main():
 
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = AutoModelForCausalLM.from_pretrained(args.model)
+    blocks = Blocks(args.train, tokenizer, args.block)
     arguments = TrainingArguments(
         output_dir=args.output_dir,
         per_device_train_batch_size=args.batch,
@@ -72,6 +82,7 @@ def main():
         adam_beta2=args.beta2,
         max_grad_norm=args.clip,
         seed=args.seed,
+        dataloader_drop_last=len(blocks) >= args.batch,  # whole batches only: branches meet at the same tokens
         include_num_input_tokens_seen=True,
         report_to="none",
         disable_tqdm=True,
@@ -80,8 +91,9 @@ def main():
     trainer = Trainer(
         model=model,
         args=arguments,
-        train_dataset=Blocks(args.train, tokenizer, args.block),
+        train_dataset=blocks,
         processing_class=tokenizer,
+        callbacks=[OnlyTheLastResumes()],
     )
     last = get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
     trainer.train(resume_from_checkpoint=last)
