@@ -158,24 +158,33 @@ def batch_scorer(model: Any) -> Callable[[NDArray[np.int64], NDArray[np.int64]],
     return score
 
 
-def logit_reader(model: Any) -> Callable[[NDArray[np.int64]], Iterator[tuple[int, torch.Tensor]]]:
+def logit_reader(model: Any) -> Callable[..., Iterator[tuple[int, torch.Tensor]]]:
     """Return a function from inputs to the float32 logits of a few tokens at a time, each with its first position.
+
+    `positions` and `sees` (by token: which tokens of its line it attends to) are for lines that hold trees.
 
     Where the head is a plain layer after the body, it is applied to those few tokens only, so that the logits of a
     batch never exist together: they would be the largest tensor by far.
     """
     import torch
 
-    device = next(model.parameters()).device
+    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
     split = _split_head(model)
     step = max(LOGIT_BYTES // (4 * model.config.get_text_config().vocab_size), 1)
 
-    def read(inputs: NDArray[np.int64]) -> Iterator[tuple[int, torch.Tensor]]:
-        ids = torch.from_numpy(inputs).to(device)
-        if split is None:
-            states = model(input_ids=ids, use_cache=False).logits
-        else:
-            states = split[0](input_ids=ids, use_cache=False).last_hidden_state
+    def read(
+        inputs: NDArray[np.int64],
+        positions: NDArray[np.int64] | None = None,
+        sees: NDArray[np.bool_] | None = None,
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        told: dict[str, Any] = {"input_ids": torch.from_numpy(inputs).to(device), "use_cache": False}
+        if positions is not None and sees is not None:
+            hidden = torch.from_numpy(~sees).to(device)[:, None]
+            told["position_ids"] = torch.from_numpy(positions).to(device)
+            told["attention_mask"] = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(
+                hidden, torch.finfo(dtype).min
+            )
+        states = model(**told).logits if split is None else split[0](**told).last_hidden_state
         states = states.reshape(-1, states.shape[-1])
         for start in range(0, len(states), step):
             part = states[start : start + step]

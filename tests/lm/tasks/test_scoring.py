@@ -5,9 +5,9 @@ import torch
 from tests.lm.tiny_models import llama_config, make_model
 from trajsoup.core.splits import Split
 from trajsoup.errors import ScoreError
-from trajsoup.lm.tasks import mid_training, post_training
+from trajsoup.lm.tasks import mid_training, post_training, scoring
 from trajsoup.lm.tasks.items import Item, Metric, Task, items
-from trajsoup.lm.tasks.scoring import prepare_items, prepare_suite, score_suite
+from trajsoup.lm.tasks.scoring import prepare_items, prepare_suite, reads_trees, score_suite
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.lm.tokenizer import load_tokenizer, train_tokenizer
 
@@ -102,6 +102,30 @@ def test_batching_changes_nothing(half_trained, tokenizer):
     suite = prepare_items([(t, found[t.name]) for t in mid_training.SUITE], tokenizer=tokenizer, split=Split.TRAIN)
     one, many = (score_suite(model, suite, batch_tokens=size) for size in (1, 100_000))
     assert [t.correct.tolist() for t in one] == [t.correct.tolist() for t in many]
+
+
+def test_what_sequences_share_is_read_once_with_the_same_answers(half_trained, tokenizer, monkeypatch):
+    model, found = half_trained
+    suite = prepare_items([(t, found[t.name]) for t in mid_training.SUITE], tokenizer=tokenizer, split=Split.TRAIN)
+    assert reads_trees(model)
+    together = score_suite(model, suite)
+    monkeypatch.setitem(scoring._READS_TREES, model, False)
+    apart = score_suite(model, suite)
+    for one, other in zip(together, apart, strict=True):
+        assert one.correct.tolist() == other.correct.tolist()
+        np.testing.assert_allclose(one.answer_loss, other.answer_loss, rtol=1e-4, atol=1e-4)
+    tokens = [sum(len(forest.tokens) for forest in wood.forests) for wood in (suite.trees, suite.lines)]
+    assert tokens[0] < 0.5 * tokens[1]
+
+
+def test_a_model_that_sees_a_window_only_reads_line_by_line(tokenizer):
+    from transformers import MistralConfig
+
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = make_model(MistralConfig(vocab_size=VOCAB, num_key_value_heads=2, sliding_window=2, **shape))
+    assert not reads_trees(model)
+    suite = prepare_suite(mid_training.SUITE[:1], tokenizer=tokenizer, split=Split.TEST, items_each=5)
+    assert len(score_suite(model, suite)[0].correct) == 5
 
 
 @pytest.mark.parametrize("suite", [mid_training.SUITE, post_training.SUITE], ids=["mid-training", "post-training"])

@@ -7,8 +7,8 @@
     professional/long_word  how a long word goes on after its first token
     coding/identifier       how an identifier goes on after its first token
 
-An item shows the tokens before its place, as many as fit; the wrong answers stood in the same kind of place of other
-documents and are about as long. Items of one document are one unit of every interval.
+An item shows its document up to its place; the wrong answers stood in the same kind of place of other documents and are
+about as long. So all items of a document are read in one pass (forests.py), and they are one unit of every interval.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from trajsoup.lm.tasks.prepared import PreparedTask
 from trajsoup.lm.tokenizer import load_tokenizer
 
 OPTIONS = 4
-CONTEXT_TOKENS = 64  # before an answer, at most
-LEAST_CONTEXT = 16
+LEAST_CONTEXT = 16  # tokens before an answer
 LINE_TOKENS = range(6, 21)
-DOCUMENT_TOKENS = 255  # of the beginning of a document
+DOCUMENT_TOKENS = 127  # of the beginning of a document: with the token before it, what the embedded models are trained on
 LINE_WORDS = 4  # before a last word
 LONG = 8  # letters
 ALIKE = 8 * OPTIONS  # the wrong answers are drawn from so many that are nearest in length
@@ -116,7 +115,7 @@ def _task(
     seed: int,
 ) -> PreparedTask | None:
     found = [
-        (number, text.tokens[max(first - CONTEXT_TOKENS, 0) : first], text.tokens[first:last])
+        (number, text.tokens[:first], text.tokens[first:last])
         for number, text in enumerate(texts)
         for first, last in places(text)
         if LEAST_CONTEXT <= first < last <= len(text.tokens)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.splits import Split
+from trajsoup.lm.tasks.forests import Planted, planted
 from trajsoup.lm.tasks.items import Configuration
 
 
@@ -23,7 +25,7 @@ class PreparedTask:
     document: NDArray[np.int64] | None = None  # by item: the document that it was made of; None: items are drawn apart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PreparedSuite:
     """What is scored again and again: the same items for every model."""
 
@@ -32,3 +34,18 @@ class PreparedSuite:
     digest: str  # of items, metrics and tokens
     largest_token: int
     longest: int  # tokens of the longest sequence
+
+    @cached_property
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Of all tasks."""
+        return tuple(sequence for task in self.tasks for sequence in task.sequences)
+
+    @cached_property
+    def trees(self) -> Planted:
+        """The sequences, what they have in common once."""
+        return planted(self.sequences)
+
+    @cached_property
+    def lines(self) -> Planted:
+        """The sequences, each by itself."""
+        return planted(self.sequences, shared=False)

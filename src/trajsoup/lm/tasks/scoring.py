@@ -1,17 +1,18 @@
 """Score a suite: likelihood of options, and exact match of the greedy answer, both from plain forward passes.
 
-    items -> sequences of tokens, and the spans in them that are answers -> batches of like length
+    items -> sequences of tokens, and the spans in them that are answers -> forests -> batches of like size
           -> per token: likelihood, is it the argmax? -> per span -> per item
 
 Greedy generation yields the answer exactly when every token of the answer, and then the line end, is the most likely
-after those before it. So one pass over prompt and answer decides what generating would, and nothing is generated. Items
-made of a document are spans of one sequence: a pass over the document answers all of them.
+after those before it. So one pass over prompt and answer decides what generating would, and nothing is generated. What
+sequences have in common is read once (forests.py), by models that can be told what each token sees.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from trajsoup.errors import ScoreError
 from trajsoup.lm.corpus import TokenSet
 from trajsoup.lm.passes import forward_passes
 from trajsoup.lm.tasks.documents import document_tasks
+from trajsoup.lm.tasks.forests import planted, side_by_side
 from trajsoup.lm.tasks.items import Item, Metric, Task, items, items_digest, require_answerable
 from trajsoup.lm.tasks.prepared import PreparedSuite, PreparedTask
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer
-from trajsoup.lm.validate import Batch, like_lengths, logit_reader
+from trajsoup.lm.validate import like_lengths, logit_reader
 
 BATCH_TOKENS = 8192
+TREE = ((1, 2, 3, 4), (1, 2, 3, 1), (1, 2, 2, 1), (2, 1, 2, 1))  # tokens that every vocabulary has
+ALIKE = 1e-4  # of the largest logit: what another order of additions may change
+_READS_TREES: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 LINE_END = "\n"  # ends every continuation, so that 8 is not taken for the beginning of 82
 
 
@@ -151,56 +156,65 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
     import torch
 
     with torch.inference_mode():
-        read = logit_reader(model)
-    sequences = [sequence for task in suite.tasks for sequence in task.sequences]
+        read, shared = logit_reader(model), reads_trees(model)
+    sequences, wood = suite.sequences, suite.trees if shared else suite.lines
     offsets = np.cumsum([0, *(len(task.sequences) for task in suite.tasks)])
     spans = np.concatenate(
         [task.spans + np.array([offset, 0, 0]) for task, offset in zip(suite.tasks, offsets[:-1], strict=True)]
     )
-    wanted_of = _by_sequence(spans, count=len(sequences))
+    asked: list[list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in wood.forests]
+    for number, (sequence, first, last) in enumerate(spans.tolist()):
+        nodes, tokens = wood.paths[sequence][first - 1 : last - 1], sequences[sequence][first:last]
+        asked[wood.forest_of[sequence]].append((number, nodes, np.array(tokens)))
     likelihood = np.zeros(len(spans))
     greedy = np.ones(len(spans), np.bool_)
 
-    def answer(batch: Batch) -> tuple[Batch, NDArray[np.float64], NDArray[np.bool_]]:
-        wanted = np.zeros(batch.inputs.shape, np.bool_)
-        for i, row in enumerate(batch.document):
-            for span in wanted_of[row]:
-                wanted[i, spans[span, 1] - 1 : spans[span, 2] - 1] = True
-        chosen = np.flatnonzero(wanted.reshape(-1))
-        flat = torch.from_numpy(batch.targets).view(-1)
-        values, hits = np.zeros(wanted.size), np.zeros(wanted.size, np.bool_)
-        for start, part in read(batch.inputs):
-            here = chosen[(chosen >= start) & (chosen < start + len(part))]
+    def answer(rows: NDArray[np.int64]) -> list[tuple[int, float, bool]]:
+        inputs, positions, sees = side_by_side([wood.forests[row] for row in rows])
+        width = inputs.shape[1]
+        wanted = [(n, i * width + nodes, tokens) for i, row in enumerate(rows) for n, nodes, tokens in asked[row]]
+        at, token = (np.concatenate([part[i] for part in wanted]) for i in (1, 2))
+        values, hits = np.zeros(len(at)), np.zeros(len(at), np.bool_)
+        for start, part in read(inputs, positions, sees) if shared else read(inputs):
+            here = np.flatnonzero((at >= start) & (at < start + len(part)))
             if len(here) == 0:
                 continue
-            logits = part[torch.from_numpy(here - start).to(part.device)]
-            target = flat[torch.from_numpy(here)].to(part.device)
+            logits = part[torch.from_numpy(at[here] - start).to(part.device)]
+            target = torch.from_numpy(token[here]).to(part.device)
             values[here] = torch.log_softmax(logits, -1).gather(-1, target[:, None])[:, 0].cpu().numpy()
             hits[here] = (logits.argmax(-1) == target).cpu().numpy()
-        return batch, values.reshape(wanted.shape), hits.reshape(wanted.shape)
+        ends = np.cumsum([len(nodes) for _, nodes, _ in wanted])[:-1]
+        return [
+            (number, value.sum(), hit.all())
+            for (number, _, _), value, hit in zip(wanted, np.split(values, ends), np.split(hits, ends), strict=True)
+        ]
 
-    for batch, values, hits in forward_passes(model, batch_tokens, answer, _batches(sequences, batch_tokens)):
-        for i, row in enumerate(batch.document):
-            for span in wanted_of[row]:
-                part = slice(spans[span, 1] - 1, spans[span, 2] - 1)
-                likelihood[span], greedy[span] = values[i, part].sum(), hits[i, part].all()
+    sizes = np.array([len(forest.tokens) for forest in wood.forests])
+    for found in forward_passes(model, batch_tokens, answer, like_lengths(sizes, batch_tokens=batch_tokens)):
+        for number, value, hit in found:
+            likelihood[number], greedy[number] = value, hit
     return likelihood, greedy & np.isfinite(likelihood)  # the argmax of NaN is no answer
 
 
-def _batches(sequences: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[Batch]:
-    """Sequences of like length; `document` numbers them."""
-    lengths = np.array([len(sequence) - 1 for sequence in sequences])
-    for rows in like_lengths(lengths, batch_tokens=batch_tokens):
-        inputs, targets = (np.zeros((len(rows), lengths[rows[0]]), np.int64) for _ in range(2))
-        for i, row in enumerate(rows):
-            sequence = sequences[row]
-            inputs[i, : len(sequence) - 1] = sequence[:-1]
-            targets[i, : len(sequence) - 1] = sequence[1:]
-        yield Batch(inputs=inputs, targets=targets, lengths=lengths[rows], document=rows)
+def reads_trees(model: Any) -> bool:
+    """Whether a model that is told what each token sees, and where it stands, answers as it does to each line alone.
 
+    Tried once per model: other weights change nothing about it. Recurrent layers and sliding windows see what they see.
+    """
+    if model in _READS_TREES:
+        return _READS_TREES[model]
+    import torch
 
-def _by_sequence(spans: NDArray[np.int64], *, count: int) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
-    for number, sequence in enumerate(spans[:, 0]):
-        found[sequence].append(number)
-    return found
+    read = logit_reader(model)
+    wood, lines = planted(TREE), planted(TREE, shared=False)
+    try:
+        whole = torch.cat([part for _, part in read(*side_by_side(wood.forests))])
+        alone = torch.cat([part for _, part in read(side_by_side(lines.forests)[0])]).view(len(TREE), -1, whole.shape[-1])
+    except (TypeError, ValueError, RuntimeError, IndexError):
+        return False
+    if not torch.isfinite(alone).all():  # a model that gives NaN tells nothing
+        return False
+    apart = torch.stack([alone[line] for line in lines.forest_of.tolist()])
+    together = torch.stack([whole[torch.from_numpy(path)] for path in wood.paths])
+    _READS_TREES[model] = bool((apart - together).abs().max() <= ALIKE * apart.abs().max())
+    return _READS_TREES[model]
