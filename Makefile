@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PEER := .venv-mergekit
 LITGPT := .venv-litgpt
 
-.PHONY: demo fork-point results test test-all test-slow test-peers lint docs pictures bench soak clean
+.PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -16,8 +16,8 @@ results: $(VENV)/.dev  ## docs/results.md: five seeds of the demo's study, about
 	$(BIN)/trajsoup demo --seeds 5 --output results-output
 	$(BIN)/python docs/generate_results.py results-output
 
-fork-point: $(VENV)/.dev  ## the pretrained model in the package, anew: half an hour on one core; goes on where it was
-	$(BIN)/python benchmarks/fork_point.py
+fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five times 15 minutes of one core; goes on where it was
+	$(BIN)/python benchmarks/fork_points.py
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0

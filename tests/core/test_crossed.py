@@ -100,3 +100,19 @@ def test_holm_keeps_the_family_at_its_level():
     rng = np.random.default_rng(3)
     wrong = sum(min(holm(rng.uniform(size=8).tolist())) <= 0.05 for _ in range(4000))
     assert 0.04 < wrong / 4000 < 0.06
+
+
+def test_what_a_document_moves_in_two_ratios_is_not_averaged_away():
+    """Two configurations made of the same documents know no more than one, and the interval must say so."""
+    rng = np.random.default_rng(5)
+    covered = {True: 0, False: 0}
+    for _ in range(300):
+        document = rng.normal(size=60)
+        both = np.broadcast_to(document, (3, 2, 60)) + 0.1 * rng.normal(size=(3, 2, 60))
+        together = crossed_interval([both])
+        apart = crossed_interval([both[:, 0], both[:, 1]])
+        assert together.difference == pytest.approx(apart.difference)
+        for shared, found in ((True, together), (False, apart)):
+            covered[shared] += found.low <= 0 <= found.high
+    assert covered[True] >= 0.92 * 300
+    assert covered[False] < 0.88 * 300

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -181,3 +183,28 @@ def test_false_alarms_of_one_seeds_p_value_are_nominal():
     assert paired_bootstrap([np.zeros(5)], signal=Signal.LOSS).p == 1
     sure = paired_bootstrap([0.5 + rng.standard_normal(200)], signal=Signal.LOSS, resamples=50).p
     assert sure < 1e-4  # few resamples are no floor
+
+
+def test_items_of_one_document_are_drawn_together_whatever_their_configuration():
+    """Two configurations of the same documents, equal item by item, are as uncertain as one of them."""
+    rng = np.random.default_rng(2)
+    mine, theirs = rng.integers(0, 2, (2, 200)).astype(float)
+    document = np.arange(200) // 2
+
+    def results(correct, names):
+        return [TaskResult(name=name, category="c", correct=correct, document=document) for name in names]
+
+    one, two = (compare_tasks(results(mine, names), results(theirs, names)) for names in (["a"], ["a", "b"]))
+    apart = [TaskResult(name=name, category="c", correct=mine) for name in "ab"]
+    independent = compare_tasks(apart, [replace(task, correct=theirs) for task in apart])
+    assert two.difference == one.difference == independent.difference
+    assert two.count == one.count == 100
+    assert two.high - two.low == pytest.approx(one.high - one.low, rel=0.05)
+    assert independent.high - independent.low < 0.85 * (one.high - one.low)
+
+
+def test_a_configuration_that_a_resample_leaves_out_gives_no_nan():
+    task = TaskResult(name="a", category="c", correct=np.array([1.0, 0.0]), document=np.array([0, 1]))
+    rare = TaskResult(name="b", category="c", correct=np.array([1.0]), document=np.array([0]))
+    found = compare_tasks([task, rare], [replace(t, correct=np.zeros_like(t.correct)) for t in (task, rare)])
+    assert np.isfinite([found.low, found.high]).all()

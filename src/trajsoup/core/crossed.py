@@ -54,27 +54,30 @@ def crossed_interval(
 ) -> Crossed:
     """Of the mean over strata of sum(difference) / sum(weight): one matrix, seeds by documents, for each stratum.
 
+    A stratum may hold several ratios of the same documents (seeds by ratios by documents): what a document moves in one,
+    it moves in all.
     Without weights each document or item counts one. A NaN in the differences gives a NaN interval, never a claim.
     """
-    if not differences or any(part.shape[1] == 0 for part in differences):
+    if not differences or any(part.shape[-1] == 0 for part in differences):
         raise ScoreError("nothing to compare: no document or item is shared by the seeds")
     seeds = len(differences[0])
     if seeds < 2 or any(len(part) != seeds for part in differences):
         raise ScoreError(f"{seeds} seed: an interval over seeds needs two. Compare one seed over its documents")
-    sizes = [np.ones(part.shape[1]) for part in differences] if weights is None else weights
-    strata = len(differences)
+    sizes = [np.ones(part.shape[1:]) for part in differences] if weights is None else weights
+    strata = sum(len(np.atleast_2d(size)) for size in sizes)
     by_seed = np.zeros(seeds)
     documents = together = square = 0.0
-    for part, size in zip(differences, sizes, strict=True):
-        total = float(size.sum())
-        ratio = part.sum(axis=1) / total
-        moved = (part - ratio[:, None] * size) / (total * strata)
+    for part, size in zip(differences, map(np.atleast_2d, sizes), strict=True):
+        total = size.sum(axis=1, keepdims=True)
+        each = part.reshape(seeds, *size.shape)
+        ratio = each.sum(axis=2) / total[:, 0]
+        moved = ((each - ratio[:, :, None] * size) / (total * strata)).sum(axis=1)
         alike = moved.mean(axis=0)
-        unbiased = len(size) / max(len(size) - 1, 1)
+        unbiased = len(alike) / max(len(alike) - 1, 1)
         documents += unbiased * float(np.sum(alike**2))
         together += unbiased * float(np.sum((moved - alike) ** 2)) / (seeds * (seeds - 1))
-        by_seed += ratio / strata
-        square += float(np.sum(size**2)) / (total * strata) ** 2
+        by_seed += ratio.sum(axis=1) / strata
+        square += float(np.sum((size / (total * strata)).sum(axis=0) ** 2))
     mean = float(by_seed.mean())
     between = float(np.var(by_seed, ddof=1)) / seeds
     shared = max(documents - together, 0.0)
@@ -88,7 +91,7 @@ def crossed_interval(
         documents_error=math.sqrt(shared),
         together_error=math.sqrt(together),
         seeds=seeds,
-        documents=sum(part.shape[1] for part in differences),
+        documents=sum(part.shape[-1] for part in differences),
         effective_documents=1 / square,
     )
 

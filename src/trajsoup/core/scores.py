@@ -108,16 +108,28 @@ class TaskResult:
         """The mean over items."""
         return float(self.correct.mean())
 
-    def by_unit(self, values: NDArray[np.float64] | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sum and number of the items of each independent unit: a document that they were made of, or the item itself."""
-        values = self.correct if values is None else values
-        if self.document is None:
-            return values, np.ones(len(values))
-        units, place = np.unique(self.document, return_inverse=True)
-        sums, counts = np.zeros(len(units)), np.zeros(len(units))
-        np.add.at(sums, place, values)
-        np.add.at(counts, place, 1.0)
-        return sums, counts
+
+def by_unit(
+    tasks: Sequence[TaskResult], values: Sequence[NDArray[np.float64]]
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    """Sums and numbers of items by independent unit, in strata.
+
+    An item that was drawn is a unit of its own, and its configuration a stratum. Configurations made of documents are the
+    rows of one stratum, with a column for each document: its items, of whichever configuration, come and go together.
+    """
+    apart = [found for task, found in zip(tasks, values, strict=True) if task.document is None]
+    made = [(task.document, found) for task, found in zip(tasks, values, strict=True) if task.document is not None]
+    sums, counts = apart, [np.ones(len(part)) for part in apart]
+    if made:
+        documents = np.unique(np.concatenate([document for document, _ in made]))
+        shape = (len(made), len(documents))
+        matrix, number = np.zeros(shape), np.zeros(shape)
+        for row, (document, found) in enumerate(made):
+            place = np.searchsorted(documents, document)
+            np.add.at(matrix[row], place, found)
+            np.add.at(number[row], place, 1.0)
+        sums, counts = [*sums, matrix], [*counts, number]
+    return sums, counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.numerics import ranks, t_quantile
-from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores
+from trajsoup.core.scores import DocumentLosses, Per, TaskResult, TestScores, ValidationScores, by_unit
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
@@ -100,7 +100,7 @@ def compare_tasks(
 def paired_tasks(
     model: Sequence[TaskResult], reference: Sequence[TaskResult]
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-    """By configuration and unit (an item, or the document that several were made of): the difference, and its items."""
+    """The differences and their numbers of items by unit, in strata (scores.by_unit)."""
     names = [task.name for task in model]
     if names != [task.name for task in reference]:
         raise ScoreError("the two models were scored on different configurations: score both with one suite")
@@ -108,8 +108,7 @@ def paired_tasks(
         if len(mine.correct) != len(theirs.correct):
             counts = f"{len(mine.correct):,} and {len(theirs.correct):,}"
             raise ScoreError(f"configuration {mine.name!r} has {counts} items: score both models with one suite")
-    units = [mine.by_unit(mine.correct - theirs.correct) for mine, theirs in zip(model, reference, strict=True)]
-    return [difference for difference, _ in units], [count for _, count in units]
+    return by_unit(model, [mine.correct - theirs.correct for mine, theirs in zip(model, reference, strict=True)])
 
 
 def paired_bootstrap(
@@ -123,6 +122,7 @@ def paired_bootstrap(
 ) -> Comparison:
     """Bootstrap the mean over strata of sum(difference) / sum(weight); without weights each counts one.
 
+    A stratum may have rows: each has a ratio of its own in the mean, and what is drawn is columns, for all rows at once.
     The interval is the percentile interval. A NaN in the differences gives a NaN interval, never a claim.
     """
     observed, drawn = _drawn(differences, weights, resamples=resamples, seed=seed)
@@ -141,7 +141,7 @@ def paired_bootstrap(
         p=p,
         resamples_better=better,
         signal=signal,
-        count=sum(len(part) for part in differences),
+        count=sum(part.shape[-1] for part in differences),
         resamples=resamples,
         level=level,
     )
@@ -155,30 +155,37 @@ def _drawn(
     seed: int,
 ) -> tuple[float, NDArray[np.float64]]:
     """The mean over strata as observed, and in every resample."""
-    if not differences or any(len(part) == 0 for part in differences):
+    if not differences or any(part.size == 0 for part in differences):
         raise ScoreError("nothing to compare: no document or item is shared by the two models")
-    sizes = weights if weights is not None else [np.ones(len(part)) for part in differences]
+    sizes = weights if weights is not None else [np.ones(part.shape) for part in differences]
     random = np.random.default_rng(seed)
     drawn = np.zeros(resamples)
-    observed = 0.0
-    for part, size in zip(differences, sizes, strict=True):
-        observed += float(part.sum() / size.sum())
+    observed, ratios = 0.0, 0
+    for part, size in zip(map(np.atleast_2d, differences), map(np.atleast_2d, sizes), strict=True):
+        observed += float((part.sum(axis=1) / size.sum(axis=1)).sum())
         drawn += _ratios(part, size, resamples=resamples, random=random)
-    return observed / len(differences), drawn / len(differences)
+        ratios += len(part)
+    return observed / ratios, drawn / ratios
 
 
 def _ratios(
     part: NDArray[np.float64], size: NDArray[np.float64], *, resamples: int, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """sum(part) / sum(size) over each resample. One gather fetches both: they travel as a complex number."""
+    """sum(part) / sum(size) over each resample of columns, added over rows.
+
+    One gather fetches both: they travel as a complex number. A row that a resample leaves empty keeps what was observed.
+    """
     pair = part + 1j * size
-    count = len(pair)
-    step = max(DRAWN_AT_ONCE // count, 1)
+    whole = part.sum(axis=1) / size.sum(axis=1)
+    count = pair.shape[1]
+    step = max(DRAWN_AT_ONCE // pair.size, 1)
     found = np.empty(resamples)
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
-        sums = pair[random.integers(0, count, (rows, count))].sum(axis=1)
-        found[start : start + rows] = sums.real / sums.imag
+        sums = pair[:, random.integers(0, count, (rows, count))].sum(axis=2)
+        empty = sums.imag == 0
+        ratios = np.where(empty, whole[:, None], sums.real / np.where(empty, 1.0, sums.imag))
+        found[start : start + rows] = ratios.sum(axis=0)
     return found
 
 

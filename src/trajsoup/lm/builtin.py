@@ -25,9 +25,8 @@ from trajsoup.lm.documents import Document
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.store.fields import At, parse_name
 
-FORK_POINT = (
-    Path(__file__).parent / "fork_point"
-)  # a model pretrained on this corpus, and its tokenizer: `make fork-point`
+FORK_POINTS = Path(__file__).parent / "fork_points"  # models pretrained on this corpus, a seed each: `make fork-points`
+FORK_POINT = FORK_POINTS / "0"  # with the tokenizer that all have
 VERSION = 2  # raise it when the same files would give other documents
 PROSE_SHARES = {Split.TRAIN: 0.3, Split.VALIDATION: 0.2, Split.TEST: 0.5}  # of the files with docstrings
 
@@ -45,6 +44,12 @@ DOCSTRING = re.compile(r'(\A(?:\s*#[^\n]*\n|\s*\n)*|:[ \t]*(?:#[^\n]*)?\n)[ \t]*
 def parse_model_folder(value: object, *, where: At) -> Path:
     """Read a folder relative to the file, or `builtin`: the one that comes with the package."""
     return FORK_POINT if value == "builtin" else where.folder / parse_name(value, where=where)
+
+
+def fork_point_of(seed: int) -> Path:
+    """The builtin fork point of one of the seeds of a study; a sixth seed starts from the first one again."""
+    kept = sorted(FORK_POINTS.iterdir())
+    return kept[seed % len(kept)]
 
 
 def documents(

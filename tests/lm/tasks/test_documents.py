@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from trajsoup.core.scores import by_unit
 from trajsoup.core.splits import Split
 from trajsoup.lm.corpus import CorpusSpec, load_corpus
 from trajsoup.lm.tasks.documents import PLACES, document_tasks
@@ -117,5 +118,5 @@ def test_spans_of_one_sequence_are_scored_as_if_each_stood_alone(made, corpus):
     apart = scored(tuple(sequence[:b] for _, _, b in spans), np.array([(i, a, b) for i, (_, a, b) in enumerate(spans)]))
     np.testing.assert_allclose(together.answer_loss, apart.answer_loss, rtol=1e-4)
     assert together.correct.tolist() == apart.correct.tolist()
-    sums, counts = together.by_unit()
-    assert (sums.shape, counts.tolist()) == ((1,), [3.0])
+    (sums,), (counts,) = by_unit([together], [together.correct])
+    assert (sums.shape, counts.tolist()) == ((1, 1), [[3.0]])

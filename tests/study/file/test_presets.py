@@ -8,7 +8,7 @@ from trajsoup.lm.models import Embedded, as_float32, embedded_config, new_model,
 from trajsoup.lm.tokenizer import load_tokenizer
 from trajsoup.store.checkpoint import open_checkpoint, require_same
 from trajsoup.study.file.presets import MODEL, Preset, preset_study, write_preset
-from trajsoup.study.file.study import load_training_study
+from trajsoup.study.file.study import load_training_study, with_seed
 from trajsoup.study.train.plan import plan_study
 
 
@@ -28,6 +28,15 @@ def test_the_fork_point_of_the_package_is_the_model_that_presets_pretrain_and_ta
     loss.backward()
     assert torch.isfinite(loss)
     assert sum(path.stat().st_size for path in FORK_POINT.iterdir()) < 1_000_000
+
+
+def test_every_seed_has_a_fork_point_of_its_own_with_the_same_config_and_tokenizer(tmp_path):
+    study = load_training_study(write_preset(Preset.PAPER, tmp_path / "paper"))
+    folders = [with_seed(study, seed).fork_point for seed in range(study.seeds)]
+    for name in ("config.json", "tokenizer.json"):
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1
+    assert len({(folder / "model.safetensors").read_bytes() for folder in folders}) == study.seeds == 5
+    assert len({with_seed(study, seed).digest for seed in range(study.seeds)}) == 5
 
 
 @pytest.mark.parametrize("preset", list(Preset))

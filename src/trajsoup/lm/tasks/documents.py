@@ -29,7 +29,9 @@ from trajsoup.lm.tokenizer import load_tokenizer
 OPTIONS = 4
 LEAST_CONTEXT = 16  # tokens before an answer
 LINE_TOKENS = range(6, 21)
-DOCUMENT_TOKENS = 127  # of the beginning of a document: with the token before it, what the embedded models are trained on
+DOCUMENT_TOKENS = (
+    127  # of the beginning of a document: with the token before it, what the embedded models are trained on
+)
 LINE_WORDS = 4  # before a last word
 LONG = 8  # letters
 ALIKE = 8 * OPTIONS  # the wrong answers are drawn from so many that are nearest in length

@@ -209,7 +209,9 @@ def reads_trees(model: Any) -> bool:
     wood, lines = planted(TREE), planted(TREE, shared=False)
     try:
         whole = torch.cat([part for _, part in read(*side_by_side(wood.forests))])
-        alone = torch.cat([part for _, part in read(side_by_side(lines.forests)[0])]).view(len(TREE), -1, whole.shape[-1])
+        alone = torch.cat([part for _, part in read(side_by_side(lines.forests)[0])]).view(
+            len(TREE), -1, whole.shape[-1]
+        )
     except (TypeError, ValueError, RuntimeError, IndexError):
         return False
     if not torch.isfinite(alone).all():  # a model that gives NaN tells nothing

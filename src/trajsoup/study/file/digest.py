@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trajsoup.errors import OutputError
-from trajsoup.lm.builtin import FORK_POINT
+from trajsoup.lm.builtin import FORK_POINTS
 from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.store.fields import shaping
 from trajsoup.store.identity import FileHashes
@@ -30,7 +30,7 @@ def digest_of_study(source: Any, *, corpus: CorpusSpec | None, folder: Path) -> 
         return [[str(p.relative_to(path)), hashes.file(p)] for p in sorted(path.rglob("*")) if p.is_file()]
 
     def name_and_size(path: Path) -> Any:
-        if path == FORK_POINT:
+        if path.parent == FORK_POINTS:
             return content(path)
         return [os.path.relpath(path, folder), path.stat().st_size if path.is_file() else None]
 

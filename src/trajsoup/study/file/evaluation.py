@@ -37,6 +37,9 @@ class EvaluationPlan(Screen):
     test_tokens: Annotated[Tokens, "Tokens of test documents that are reported on."] = 400_000
     probe_tokens: Annotated[Tokens, "Tokens of training documents on which the screen compares branches."] = 100_000
     items: Annotated[int, "Items of each configuration of the mid-training suite; 0: only the loss."] = 0
+    validation_items: Annotated[
+        Count | None, "The same on validation, where every checkpoint answers them. Default: as many as `items`."
+    ] = None
     ks: Annotated[tuple[int, ...], parse_ks, "The K to choose from."] = (1, 2, 4, 8, 12)
     horizons: Annotated[Count, "Into how many equal horizons the full one is divided, for choices and curves."] = 4
     rank_by: Annotated[Signal, "`loss` or `accuracy`: what ranks checkpoints and chooses."] = Signal.LOSS

@@ -79,38 +79,37 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                 "EXP5": {"momentum": 0.9},
             }
             return {
-                **own_fork_point(quick),
+                **quick,
                 "branches": all_five,
                 "evaluate": {
                     **quick["evaluate"],
                     "ks": [1, 2, 4, 8, 12, 16],
                     "items": 400,
-                    "probe_tokens": 20_000,
-                    "validation_tokens": 84_000,
-                    "test_tokens": 206_000,
+                    "validation_items": 100,
+                    "test_tokens": 103_000,
                     "resamples": 10_000,
                 },
                 "sweeps": "paper",
-                "sft": {"items": 1000, "seeds": 2},
+                "sft": {"items": 1000},
                 "seeds": seeds or 5,
             }
         case Preset.WSD:
             wsd = {"shape": "wsd", "decay_to": lr / 10, "decay_share": 0.2}
             return {
-                **own_fork_point(quick),
+                **quick,
                 "baseline": {**quick["baseline"], "schedule": wsd},
                 "branches": {"EXP1": {}, "EXP2": {"seed": 1001}},
                 "seeds": seeds or 5,
             }
 
 
-def own_fork_point(study: dict[str, Any]) -> dict[str, Any]:
-    """The study with a fork point that each seed pretrains itself, its learning rate decayed."""
+def with_own_fork_point(study: dict[str, Any]) -> dict[str, Any]:
+    """The study with a fork point that each seed pretrains itself: what the builtin ones are the outcome of."""
     recipe = {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}}
     return {
         **{key: value for key, value in study.items() if key != "fork_point"},
         "pretrain": {"model": MODEL, "tokens": 20_000_000, "recipe": recipe},
-        "corpus": {**study["corpus"], "tokenizer": "builtin", "document_tokens": 256},
+        "corpus": {**study["corpus"], "tokenizer": "builtin"},
     }
 
 

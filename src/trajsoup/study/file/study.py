@@ -21,7 +21,7 @@ from trajsoup.core.quantity import Count, Positive, Tokens
 from trajsoup.core.recipe import Recipe, require_distinct
 from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
-from trajsoup.lm.builtin import parse_model_folder
+from trajsoup.lm.builtin import FORK_POINT, fork_point_of, parse_model_folder
 from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Kind, RunsFile, kind_of
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, read
@@ -94,7 +94,7 @@ class Study(Setup):
     fork_point: Annotated[
         Path | None,
         parse_model_folder,
-        "The model folder that every branch starts from, or `builtin`: a small one that comes along. Or use `pretrain`.",
+        "The model folder that every branch starts from, or `builtin`: a small one that comes along, another for each seed. Or use `pretrain`.",
     ] = None
     pretrain: Annotated[Pretrain | None, MAY_BE_EMPTY, "Makes the fork point, once, and caches it; see below."] = None
     sequence_length: Annotated[
@@ -194,12 +194,15 @@ def with_seed(setup: Setup, seed: int) -> Setup:
     def moved(recipe: Recipe) -> Recipe:
         return dataclasses.replace(recipe, seed=recipe.seed + SEED_STEP * seed)
 
-    pretrain = setup.pretrain
+    fork_point, pretrain = setup.fork_point, setup.pretrain
+    if fork_point == FORK_POINT:
+        fork_point = fork_point_of(seed)
     if pretrain is not None:
         pretrain = dataclasses.replace(pretrain, seed=pretrain.seed + seed, recipe=moved(pretrain.recipe))
     return dataclasses.replace(
         setup,
         output=setup.output / "seeds" / str(seed),
+        fork_point=fork_point,
         pretrain=pretrain,
         baseline=moved(setup.baseline),
         recipes={name: moved(recipe) for name, recipe in setup.recipes.items()},

@@ -40,7 +40,8 @@ class ScoreSettings:
 
     validation: ValidationSettings = field(default_factory=ValidationSettings)
     suite: tuple[Task, ...] = ()  # embedded tasks; empty: only the loss
-    items_each: int = 100  # per configuration
+    items_each: int = 100  # per configuration, on test
+    validation_items: int | None = None  # the same on validation; None: as many
     items_seed: int = 0
     choose_with: HarnessSettings | None = None  # lm-eval tasks that may rank and choose
     report_with: HarnessSettings | None = None  # lm-eval tasks that are only reported; none of them in choose_with
@@ -50,6 +51,11 @@ class ScoreSettings:
     def identity(self) -> dict[str, Any]:
         """What a record depends on, besides the model, the corpus and the items."""
         return {**self.validation.identity(), "dtype": self.dtype}
+
+    def items_of(self, split: Split) -> int:
+        """Items of each configuration on a split."""
+        fewer = self.validation_items if split is Split.VALIDATION else None
+        return self.items_each if fewer is None else fewer
 
     def harness(self, split: Split) -> HarnessSettings | None:
         """The lm-eval tasks of a split."""
@@ -124,7 +130,7 @@ class _Suite:
                 settings.suite,
                 tokenizer=corpus.tokenizer,
                 split=split,
-                items_each=settings.items_each,
+                items_each=settings.items_of(split),
                 seed=settings.items_seed,
                 documents=corpus.split(split),
             )

@@ -167,6 +167,7 @@ def make_scorer(
     settings = ScoreSettings(
         suite=suite,
         items_each=max(evaluation.items, 1),
+        validation_items=evaluation.validation_items,
         validation=ValidationSettings(window=window_of(checkpoints)),
         choose_with=choose_with,
         report_with=report_with,

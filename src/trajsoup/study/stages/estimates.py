@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from trajsoup.core.scores import Scores, TestScores
+from trajsoup.core.scores import Scores, TestScores, by_unit
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
@@ -30,16 +30,16 @@ def accuracy_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
     """The Overall Average with its bootstrap interval over items."""
     if not scores.tasks:
         return None
-    sums, counts = zip(*(task.by_unit() for task in scores.tasks), strict=True)
+    sums, counts = by_unit(scores.tasks, [task.correct for task in scores.tasks])
     return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.ACCURACY, resamples=resamples))
 
 
 def answer_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
     """The loss of right answers, a mean over configurations as the Overall Average is, with its interval over items."""
-    known = [(task, task.answer_loss) for task in scores.tasks if task.answer_loss is not None]
+    known = [task.answer_loss for task in scores.tasks if task.answer_loss is not None]
     if not known or len(known) < len(scores.tasks):
         return None
-    sums, counts = zip(*(task.by_unit(losses) for task, losses in known), strict=True)
+    sums, counts = by_unit(scores.tasks, known)
     return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.LOSS, resamples=resamples))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import StudyError
-from trajsoup.lm.builtin import FORK_POINT
+from trajsoup.lm.builtin import FORK_POINTS
 from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 from trajsoup.store.lock import holding
 from trajsoup.study.file.pretrain import Pretrain
@@ -37,10 +37,10 @@ def ensure_fork_point(
     run: Callable[[BranchJob], None],
 ) -> Path:
     """Return the fork point's folder, pretraining it with `run` unless the cache has it."""
-    if study.fork_point == FORK_POINT:
+    if study.fork_point is not None and study.fork_point.parent == FORK_POINTS:
         from trajsoup.lm.models import as_float32
 
-        return as_float32(FORK_POINT, cache / f"fork-point-{fork_point_digest(FORK_POINT)[:20]}")
+        return as_float32(study.fork_point, cache / f"fork-point-{fork_point_digest(study.fork_point)[:20]}")
     if study.fork_point is not None:
         return study.fork_point
     if study.pretrain is None or corpus is None:
