@@ -18,7 +18,7 @@ from tests.lm.stand_in import END, VOCAB, make_fork_point
 GOLDEN = Path(__file__).with_name("records.json")
 SETTINGS = """
 corpus: {train: documents.txt}
-evaluate: {validation_tokens: 3k,
+evaluate: {baseline: run0, validation_tokens: 3k,
            test_tokens: 3k, probe_tokens: 1k, ks: [1, 2, 4], horizons: 2, resamples: 100, tolerance: 0.5}
 sweeps: paper
 """

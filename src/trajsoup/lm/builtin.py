@@ -58,9 +58,9 @@ def documents(
     """Yield every document with its set; of code and of prose to train on no more than the bytes that are given."""
     limits = {Split.PRETRAIN: pretrain_bytes, Split.TRAIN: train_bytes}
     for split in Split:
-        used = 0
+        used, limit = 0, limits.get(split)
         for document in code_documents() if split is Split.PRETRAIN else prose_documents(split):
-            if used >= (limits.get(split) or float("inf")):
+            if limit is not None and used >= limit:
                 break
             used += len(document.text)
             yield split, document

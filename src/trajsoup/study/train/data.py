@@ -18,6 +18,8 @@ def load_data(study: Study, *, cache: Path) -> Corpus | None:
     spec, fork_point = study.corpus, study.fork_point
     if fork_point is not None and spec.tokenizer is None and (fork_point / "tokenizer.json").is_file():
         spec = replace(spec, tokenizer=fork_point)
+    if fork_point is not None and spec.is_builtin:
+        spec = replace(spec, pretrain_bytes=0)  # nobody reads it, and it is most of the text
     corpus = load_corpus(spec, cache=cache)
     if fork_point is not None:
         vocab_size = fork_config(fork_point).get("vocab_size")
