@@ -184,7 +184,7 @@ def _ratios(
         rows = min(step, resamples - start)
         sums = pair[:, random.integers(0, count, (rows, count))].sum(axis=2)
         empty = sums.imag == 0
-        ratios = np.where(empty, whole[:, None], sums.real / np.where(empty, 1.0, sums.imag))
+        ratios: NDArray[np.float64] = np.where(empty, whole[:, None], sums.real / np.where(empty, 1.0, sums.imag))
         found[start : start + rows] = ratios.sum(axis=0)
     return found
 

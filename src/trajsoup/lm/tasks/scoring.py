@@ -185,7 +185,7 @@ def _score(model: Any, suite: PreparedSuite, *, batch_tokens: int) -> tuple[NDAr
             hits[here] = (logits.argmax(-1) == target).cpu().numpy()
         ends = np.cumsum([len(nodes) for _, nodes, _ in wanted])[:-1]
         return [
-            (number, value.sum(), hit.all())
+            (number, float(value.sum()), bool(hit.all()))
             for (number, _, _), value, hit in zip(wanted, np.split(values, ends), np.split(hits, ends), strict=True)
         ]
 

@@ -94,7 +94,8 @@ class Study(Setup):
     fork_point: Annotated[
         Path | None,
         parse_model_folder,
-        "The model folder that every branch starts from, or `builtin`: a small one that comes along, another for each seed. Or use `pretrain`.",
+        "The model folder that every branch starts from, or `builtin`: a small one that comes along, another for each "
+        "seed. Or use `pretrain`.",
     ] = None
     pretrain: Annotated[Pretrain | None, MAY_BE_EMPTY, "Makes the fork point, once, and caches it; see below."] = None
     sequence_length: Annotated[
