@@ -203,3 +203,10 @@ def test_a_file_of_another_kind_is_no_run(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ScanError, match=r"notes\.txt holds no checkpoint"):
         scan_run(tmp_path / "notes.txt")
+
+
+def test_what_the_builtin_trainer_goes_on_from_is_no_checkpoint(tmp_path):
+    run = folders(tmp_path, "checkpoint-4", "checkpoint-8")
+    (run / "resume-state-6144").mkdir()
+    torch.save({"w": torch.ones(4)}, run / "resume-state-6144" / "pytorch_model.bin")
+    assert steps(scan_run(run)) == [("checkpoint-4", 4), ("checkpoint-8", 8)]

@@ -24,6 +24,7 @@ import torch
 from trajsoup.errors import MismatchError, OutputError, TrainError
 from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_same
 from trajsoup.store.publish import sync_tree
+from trajsoup.store.runs import STATE
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from trajsoup.lm.sharding import Placed
 
 METRICS = "metrics.jsonl"
-STATE = "resume-state-"
 BESIDE_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 

@@ -22,6 +22,7 @@ from trajsoup.core.recipe import Recipe
 from trajsoup.errors import TrainError
 from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.runs import STATE
 
 RECORD = "branch.json"
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
@@ -96,7 +97,7 @@ class BranchJob:
     def write(self) -> BranchJob:
         """Write branch.json into the branch's folder; refuse if a different job already has checkpoints there."""
         path, job = self.folder / RECORD, self
-        if path.is_file() and (any(self.folder.glob("checkpoint-*")) or any(self.folder.glob("resume-state-*"))):
+        if path.is_file() and (any(self.folder.glob("checkpoint-*")) or any(self.folder.glob(f"{STATE}*"))):
             before = read_job(path)
             require_same_job(before, self)
             job = dataclasses.replace(self, threads=before.threads)

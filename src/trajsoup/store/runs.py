@@ -24,6 +24,7 @@ from trajsoup.store.remote import Place, place
 from trajsoup.store.trainer_logs import LATEST, last_whole, read_logs, read_olmo_core
 
 DEPTH = 3  # folders below a run that are searched
+STATE = "resume-state-"  # folders of the builtin trainer that hold what it goes on from, not a model
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
 
@@ -112,7 +113,7 @@ def _left_out(run: Place, found: Sequence[Place]) -> list[Place]:
 
 
 def _may_hold(folder: Place) -> bool:
-    return folder.is_dir() and not folder.name.startswith(".") and folder.name not in INSIDE
+    return folder.is_dir() and not folder.name.startswith((".", STATE)) and folder.name not in INSIDE
 
 
 def _finished(found: Sequence[Place]) -> tuple[list[Place], list[str]]:

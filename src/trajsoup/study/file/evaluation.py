@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from trajsoup.core.methods.table import METHODS
@@ -11,6 +11,8 @@ from trajsoup.core.signal import Signal
 from trajsoup.errors import StudyError
 from trajsoup.merge.branches import Screen
 from trajsoup.study.file.lm_eval import LmEval
+
+LATER = frozenset({"validation_items"})
 
 
 def parse_ks(value: Any, *, where: object) -> tuple[int, ...]:
@@ -50,6 +52,10 @@ class EvaluationPlan(Screen):
     ] = ()
     lm_eval: Annotated[LmEval | None, "Tasks of lm-eval beside the embedded suite; see below."] = None
     resamples: Annotated[int, "Of the bootstrap."] = 10_000
+
+    def identity(self) -> dict[str, Any]:
+        """What scores depend on. A field that came later is left out where nobody set it: older records stand."""
+        return {name: value for name, value in asdict(self).items() if name not in LATER or value is not None}
 
     def __post_init__(self) -> None:
         if self.rank_by is Signal.ACCURACY and not self.items and not (self.lm_eval and self.lm_eval.choose):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -20,7 +19,7 @@ PIECES = 10  # parts of the probe
 def validation_stage(bench: Workbench) -> bool:
     """Score every checkpoint on validation documents and on the probe of training documents."""
     evaluation = bench.setup.evaluation
-    inputs = {"train": bench.records.digest(TrainRecord), "evaluate": digest_of(dataclasses.asdict(evaluation))}
+    inputs = {"train": bench.records.digest(TrainRecord), "evaluate": digest_of(evaluation.identity())}
 
     def make() -> ValidationRecord:
         pools = bench.bare_pools()
