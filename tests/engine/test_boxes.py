@@ -180,13 +180,13 @@ def test_a_damaged_box_stops_the_pass_with_its_file_and_place(toy_format, tmp_pa
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("how", [{"pieces": 1}, {"pieces": 2}, {"axis": 1, "pieces": 2}])
+@pytest.mark.parametrize("how", [{"pieces": 1}, {"pieces": 2}])
 def test_boxes_that_a_pass_meets_in_the_order_of_their_files_are_hashed_on_the_way(toy_format, tmp_path, how):
     boxed = open_checkpoint(write_toy(tmp_path / "x", weights(1), **how))
     assert hashed(boxed) == tuple(sha256_file(file) for file in boxed.files)
 
 
-@pytest.mark.parametrize("how", [{"codec": "zlib"}, {"axis": 1, "pieces": 3}])
+@pytest.mark.parametrize("how", [{"codec": "zlib"}, {"axis": 1, "pieces": 2}])
 def test_encoded_and_interleaved_boxes_are_hashed_by_a_read_of_their_own(toy_format, tmp_path, how):
     assert hashed(open_checkpoint(write_toy(tmp_path / "x", weights(1), **how))) is None
 

@@ -37,6 +37,15 @@ def stored_in(shape, boxes) -> Stored:
     )
 
 
+@pytest.fixture(scope="module")
+def runs_only():
+    """No tensor is short enough to be gathered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trajsoup.store.stored.GATHER_BYTES", 0)
+        yield
+
+
+@pytest.mark.usefixtures("runs_only")
 @given(cut_tensors())
 def test_runs_lead_to_every_number_of_a_tensor_in_its_order(cut):
     shape, boxes = cut
@@ -73,6 +82,7 @@ def test_boxes_are_sound_exactly_if_each_number_is_in_one(cut, data):
             stored.require_sound(Path("x"))
 
 
+@pytest.mark.usefixtures("runs_only")
 def test_a_split_along_the_first_axis_is_a_run_for_each_box_and_along_the_last_one_for_each_row():
     rows = stored_in((6, 4), [((0, 0), (3, 4)), ((3, 0), (3, 4))])
     columns = stored_in((6, 4), [((0, 0), (6, 2)), ((0, 2), (6, 2))])

@@ -170,6 +170,23 @@ def merge(
         str | None,
         typer.Option(help="Write shards of at most this size (5GB); default: as the input.", show_default=False),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="A Hugging Face folder whose tensor names, config and tokenizer the soup gets, for ingredients of another "
+            "framework.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rules for the names of tensors (YAML), where the framework is not known here.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     exact_from: Annotated[
         str | None,
         typer.Option(
@@ -219,6 +236,8 @@ def merge(
         dtype=dtype,
         shard_bytes=_given("--shard-size", shard_size, parse_bytes),
         exact_from=exact_from,
+        like=like,
+        names=names,
         validation=validation or [],
     )
     if dry_run:
@@ -251,6 +270,8 @@ def _plan(
     dtype: str | None,
     shard_bytes: int | None,
     exact_from: str | None,
+    like: str | None,
+    names: Path | None,
     validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
@@ -265,6 +286,13 @@ def _plan(
     template = None if fork_point is None else place(fork_point)
     plain = _are_plain(context, inputs) if not explicit and yaml_file is None else False
     named = plain or bool(explicit) or (yaml_file is not None and is_soup_file(yaml_file))
+    form: dict[str, Any] = {
+        "dtype": dtype,
+        "shard_bytes": shard_bytes,
+        "exact_from": exact_from,
+        "like": None if like is None else place(like),
+        "names": names,
+    }
     if named:
         _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")
     else:
@@ -282,10 +310,8 @@ def _plan(
     else:
         study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
         with _scoring(validation, study) as scoring:
-            return plan_soup(
-                study, choice, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from, scoring=scoring
-            )
-    return plan_row(row, fork_point=template, dtype=dtype, shard_bytes=shard_bytes, exact_from=exact_from)
+            return plan_soup(study, choice, scoring=scoring, **form)
+    return plan_row(row, fork_point=template, **form)
 
 
 def _are_plain(context: typer.Context, inputs: Sequence[str]) -> bool:

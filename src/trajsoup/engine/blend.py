@@ -216,7 +216,7 @@ def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Prog
 
 def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> bool:
     """Whether the pass meets the bytes of every ingredient's file in order, and all of them, so that they can be hashed."""
-    if any(checkpoint.encoded for checkpoint in checkpoints):
+    if any(checkpoint.encoded or checkpoint.gathered for checkpoint in checkpoints):
         return False
     position = [_first_bytes(checkpoint) for checkpoint in checkpoints]
     for span in found:

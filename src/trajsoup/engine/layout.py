@@ -138,9 +138,9 @@ def _spans_of(
     """The numbers from `begin` to `end` of one tensor, cut wherever a run of any checkpoint begins."""
     dtype = checkpoints[0].tensors[name].dtype
     item, out_item = ITEM_BYTES[dtype], ITEM_BYTES[entry.dtype]
-    boxes = [checkpoint.tensors[name].boxes for checkpoint in checkpoints]
-    if begin < end and all(len(one) == 1 and one[0].codec is None for one in boxes):  # nearly always, and quicker
-        inputs = tuple((one[0].file, one[0].offset + begin * item) for one in boxes)
+    each = [checkpoint.tensors[name] for checkpoint in checkpoints]
+    if begin < end and all(len(t.boxes) == 1 and t.boxes[0].codec is None and t.head_rows is None for t in each):
+        inputs = tuple((t.boxes[0].file, t.boxes[0].offset + begin * item) for t in each)  # nearly always, and quicker
         yield Span(dtype, entry.dtype, file, entry.offset + begin * out_item, end - begin, inputs)
         return
     runs = [checkpoint.runs(name) for checkpoint in checkpoints]

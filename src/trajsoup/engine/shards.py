@@ -27,6 +27,7 @@ from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.formats import Format
+from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, RemotePath, absolute
 from trajsoup.store.stored import ITEM_BYTES
 from trajsoup.store.upload import Upload
@@ -39,7 +40,7 @@ class ShardTask:
     """Some spans of one output file."""
 
     row: Row
-    places: Mapping[str, tuple[str, Format]]  # by key: path and format of each ingredient
+    places: Mapping[str, tuple[str, Format, NameMap | None]]  # by key: path, format and other names of each ingredient
     exact_from: str | None
     layout: Layout  # of this file alone
     parts: tuple[Span, ...]
@@ -135,7 +136,7 @@ def shard_tasks(
             tasks.append(
                 ShardTask(
                     row=row,
-                    places={key: (absolute(c.path), c.format) for key, c in checkpoints.items()},
+                    places={key: (absolute(c.path), c.format, c.name_map) for key, c in checkpoints.items()},
                     exact_from=exact_from,
                     layout=Layout((file,)),
                     parts=tuple(parts),
@@ -150,7 +151,10 @@ def shard_tasks(
 
 def run_shard(task: ShardTask) -> ShardResult:
     """Do one task, on whatever machine this is."""
-    checkpoints = {key: open_checkpoint(path, format=format) for key, (path, format) in task.places.items()}
+    checkpoints = {
+        key: open_checkpoint(path, format=format, name_map=name_map)
+        for key, (path, format, name_map) in task.places.items()
+    }
     read = sum(span.items * ITEM_BYTES[span.dtype] for span in task.parts) * len(checkpoints)
     narrowed = _narrowed(checkpoints, task.parts)
     order, parts = narrowed or (checkpoints, list(task.parts))
@@ -236,7 +240,7 @@ def _narrowed(
     """If every part lies in one file of each ingredient, those files alone; then they can be hashed on the way."""
     keys = sorted(checkpoints)
     files = [{span.inputs[m][0] for span in parts} for m in range(len(keys))]
-    if any(len(numbers) != 1 for numbers in files) or any(c.encoded for c in checkpoints.values()):
+    if any(len(numbers) != 1 for numbers in files) or any(c.encoded or c.gathered for c in checkpoints.values()):
         return None
     order: dict[str, Checkpoint] = {}
     for key, (number,) in zip(keys, files, strict=True):

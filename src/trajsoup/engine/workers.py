@@ -30,6 +30,7 @@ from trajsoup.store.source import (
     DIRECT_READ_BYTES,
     PAGE,
     DecodedSource,
+    GatheredSource,
     Reader,
     aligned_buffer,
     is_warm,
@@ -229,11 +230,12 @@ class Workers:
 
 
 def _decoded(checkpoint: Checkpoint, opened: Sequence[Reader], found: Sequence[Span], m: int) -> list[Reader]:
-    """The encoded boxes of checkpoint `m`, each of which must know how much of it will be read."""
+    """The encoded boxes of checkpoint `m`, each of which must know how much of it will be read, and gathered tensors."""
     wanted: Counter[int] = Counter()
     for span in found if checkpoint.encoded else ():
         wanted[span.inputs[m][0]] += span.items * ITEM_BYTES[span.dtype]
-    return [
+    decoded = [
         DecodedSource(box, opened[box.file], dtype=dtype, wanted_bytes=wanted[number])
         for (box, dtype), number in checkpoint.encoded.items()
     ]
+    return [*decoded, *(GatheredSource(checkpoint.tensors[name], opened) for name in checkpoint.gathered)]

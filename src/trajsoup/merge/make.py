@@ -98,6 +98,7 @@ def provenance_of(
         choice=plan.choice,
         verdicts=plan.verdicts,
         exact_from=plan.exact_from,
+        names=plan.names,
     )
 
 

@@ -22,8 +22,9 @@ from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, choose
-from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, require_same, same_dtypes
+from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
 from trajsoup.store.digest import sample_digest, sha256_file
+from trajsoup.store.names import NameMap, load_rules, name_map
 from trajsoup.store.publish import require_free
 from trajsoup.store.remote import Place, RemotePath, absolute, place
 from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, aligned_buffer, is_warm, open_source
@@ -46,6 +47,7 @@ class SoupPlan:
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     exact_from: str | None = None
+    names: NameMap | None = None  # how the ingredients' names became the soup's
 
     @property
     def unit(self) -> Unit:
@@ -65,6 +67,8 @@ def plan_soup(
     dtype: str | None = None,
     shard_bytes: int | None = None,
     exact_from: Place | str | None = None,
+    like: Place | str | None = None,
+    names: Path | None = None,
     scoring: Scoring | None = None,
     descending: Descending | None = None,
 ) -> SoupPlan:
@@ -83,6 +87,8 @@ def plan_soup(
         dtype=dtype,
         shard_bytes=shard_bytes,
         exact_from=exact_from,
+        like=like,
+        names=names,
         choice=choice,
         verdicts=verdicts,
         notes=(*study.notes, *notes),
@@ -111,28 +117,38 @@ def plan_row(
     dtype: str | None = None,
     shard_bytes: int | None = None,
     exact_from: Place | str | None = None,
+    like: Place | str | None = None,
+    names: Path | None = None,
     choice: Choice | None = None,
     verdicts: tuple[Verdict, ...] = (),
     notes: tuple[str, ...] = (),
 ) -> SoupPlan:
-    """Open and check the ingredients of an explicit row, whose keys are paths."""
+    """Open and check the ingredients of an explicit row, whose keys are paths.
+
+    `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
+    where the frameworks known here are not enough.
+    """
     row.require_sum_one()
-    checkpoints = _open_all(row.weights)
+    opened = _open_all(row.weights)
+    source = None if exact_from is None else absolute(exact_from)
+    if source is not None and source not in opened:
+        opened[source] = open_checkpoint(source)
+    mapping = None if like is None and names is None else _name_map(next(iter(opened.values())), like, names)
+    checkpoints = {key: renamed(checkpoint, mapping) for key, checkpoint in opened.items()}
     first = next(iter(checkpoints.values()))
-    template = first if fork_point is None else open_checkpoint(fork_point)
+    chosen = fork_point if like is None else like
+    template = first if chosen is None else open_checkpoint(chosen)
+    if like is None:
+        template = renamed(template, mapping if chosen is not None else None)
     require_same(template, first, dtypes=False)
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
-    _refuse_copies(checkpoints)
+    _refuse_copies({key: checkpoints[key] for key in row.weights})
     used = {row.group_of(name, tensor.shape) for name, tensor in first.tensors.items()} if row.groups else set()
     if idle := [group for group in row.groups or {} if group not in used]:
         raise BlendError(
             f"soup {row.name!r} has weights for {idle[0]!r}, and no tensor of {first.path} is in that group"
         )
-    source = None if exact_from is None else absolute(exact_from)
-    if source is not None and source not in checkpoints:
-        checkpoints[source] = open_checkpoint(source)
-        require_same(first, checkpoints[source])
     return SoupPlan(
         row=row,
         checkpoints=checkpoints,
@@ -147,14 +163,24 @@ def plan_row(
         verdicts=verdicts,
         notes=(*notes, *_warnings(template)),
         exact_from=source,
+        names=mapping,
     )
+
+
+def _name_map(first: Checkpoint, like: Place | str | None, names: Path | None) -> NameMap | None:
+    rules = None if names is None else load_rules(names)
+    if like is None:
+        return NameMap(name=str(names), rules=rules or ())
+    folder = open_checkpoint(like)
+    return name_map(first, folder, folder.config, rules=rules, where=str(first.path))
 
 
 def _warnings(template: Checkpoint) -> list[str]:
     found = ["that the ingredients share a fork point is taken on trust: `trajsoup doctor` checks it"]
     if not (template.folder / "config.json").is_file():
         found.append(
-            f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model folder"
+            f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model "
+            "folder, or --like with one of other names"
         )
     found += [
         f"config.json of {template.folder} names {file}, which is not there, so the output will not load as it is: put the "

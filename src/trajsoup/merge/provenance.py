@@ -25,6 +25,7 @@ from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.json_file import json_text
+from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.yaml_file import decode_yaml
 
@@ -55,6 +56,7 @@ class Provenance:
     verdicts: tuple[Verdict, ...] = ()
     exact_from: str | None = None
     side_files: Mapping[str, str] | None = None
+    names: NameMap | None = None
 
     @property
     def unit(self) -> Unit | None:
@@ -78,6 +80,7 @@ class Provenance:
             "exact_from": self.exact_from,
             "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
+            "names": None if self.names is None else self.names.record(),
             "output": {
                 "bytes": self.layout.nbytes,
                 "files": {file.name: self.files.get(file.name) for file in self.layout.files},

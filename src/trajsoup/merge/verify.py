@@ -14,9 +14,10 @@ from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
-from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, require_same
+from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, renamed, require_same
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.json_file import read_json
+from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, place
 from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
@@ -53,6 +54,7 @@ class SoupRecord:
     ingredients: Annotated[tuple[RecordedIngredient, ...], Meta(min_length=1)]
     output: RecordedOutput
     groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own, by path
+    names: dict[str, Any] | None = None  # how the ingredients' names became the soup's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,8 @@ def verify_soup(
     output = open_checkpoint(path)
     _check_index(path, output)
     listed = {i.path: i for i in record.ingredients}  # by the recorded path: its order is that of the sums
-    checkpoints = {key: _open_moved(key, relocate or {}) for key in listed}
+    names = None if record.names is None else NameMap.from_record(record.names)
+    checkpoints = {key: renamed(_open_moved(key, relocate or {}), names) for key in listed}
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)

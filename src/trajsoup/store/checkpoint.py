@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from trajsoup.errors import CheckpointError, MismatchError
 from trajsoup.store.formats import PICKLES, Format, format_of, require_format
 from trajsoup.store.formats.safetensors import INDEX as INDEX
 from trajsoup.store.json_file import load_json
+from trajsoup.store.names import NameMap, renamed_tensors
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.stored import EXACT, FLOATS, Stored
 
@@ -33,6 +34,7 @@ class Checkpoint(Stored):
 
     path: Place  # as the user knows it: a folder or a file
     format: Format
+    name_map: NameMap | None = None  # under which it was renamed
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,10 +72,10 @@ class Checkpoint(Stored):
         return tuple(file for file in found if file.as_posix() not in weights)
 
 
-def open_checkpoint(path: Place | str, *, format: Format | None = None) -> Checkpoint:
+def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map: NameMap | None = None) -> Checkpoint:
     """Open a checkpoint folder or file, here or in an object store, and check where every tensor lies. Reads no weight.
 
-    `format` is what somebody else has recognised it as.
+    `format` is what somebody else has recognised it as; with a `name_map` its tensors have other names.
     """
     path = place(path)
     format = format or require_format(path)
@@ -82,7 +84,14 @@ def open_checkpoint(path: Place | str, *, format: Format | None = None) -> Check
         raise CheckpointError(f"{path} holds no tensor: save the checkpoint again")
     _require_averageable(checkpoint)
     checkpoint.require_sound(path)
-    return checkpoint
+    return renamed(checkpoint, name_map)
+
+
+def renamed(checkpoint: Checkpoint, name_map: NameMap | None) -> Checkpoint:
+    """The same checkpoint under the names of a map."""
+    if name_map is None:
+        return checkpoint
+    return replace(checkpoint, tensors=renamed_tensors(checkpoint, name_map), name_map=name_map)
 
 
 def side_files_here(checkpoint: Checkpoint, folder: Path) -> Path:

@@ -6,8 +6,10 @@ a warm direct read would go to the disk for bytes that memory holds. So a pass a
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
+import itertools
 import math
 import mmap
 import os
@@ -16,10 +18,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from trajsoup.errors import CheckpointError
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.resident import ResidentFiles
-from trajsoup.store.stored import ITEM_BYTES, Box
+from trajsoup.store.stored import ITEM_BYTES, Box, Rectangle, Tensor, matrix
 
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
@@ -63,12 +67,15 @@ class Source(Reader):
 
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
         """The start is 0, except after a direct read, which begins at the page before."""
-        if self._direct is not None and offset % PAGE % item_bytes == 0:
-            start = offset - offset % PAGE
-            wanted = offset % PAGE + nbytes
-            got = self._pread(self._direct, buffer[: wanted + -wanted % PAGE], start)
-            if got >= wanted:
-                return offset % PAGE
+        if self._direct is not None:
+            shift = offset % PAGE
+            wanted = shift + nbytes
+            got = self._pread(self._direct, buffer[: wanted + -wanted % PAGE], offset - shift)
+            if got >= wanted and shift % item_bytes == 0:
+                return shift
+            if got >= wanted:  # as in files of torch, whose tensors begin anywhere
+                buffer[:nbytes] = buffer[shift : shift + nbytes]
+                return 0
         view, done = buffer[:nbytes], 0
         while done < nbytes:
             got = self._pread(self._fd, view[done:], offset + done)
@@ -173,6 +180,57 @@ class DecodedSource(Reader):
                 "again"
             )
         return memoryview(raw)
+
+
+class GatheredSource(Reader):
+    """A tensor whose rows are put together from its boxes, and its heads' rows in order, when a block is read."""
+
+    def __init__(self, tensor: Tensor, files: Sequence[Reader]) -> None:
+        found = matrix(tensor)
+        first = files[tensor.boxes[0].file]
+        if found is None:
+            raise CheckpointError(
+                f"{first.path}: a tensor of shape {list(tensor.shape)} cannot be read by rows: save it again"
+            )
+        self.path, self._files = first.path, files
+        self._item = ITEM_BYTES[tensor.dtype]
+        self._width, self._rectangles = found
+        self._rows = math.prod(tensor.shape) // max(self._width, 1)
+        self._head = tensor.head_rows
+        self._ends = list(itertools.accumulate((r.row + r.rows for r in self._rectangles), max))
+        self._own = threading.local()  # a buffer for each thread
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the bytes at `offset` of the tensor as it should be, which then start at 0."""
+        row_bytes = self._width * self._item
+        low, high = offset // row_bytes, -(-(offset + nbytes) // row_bytes)
+        if self._head is not None:
+            low, high = low - low % self._head, high + -high % self._head
+        out = np.empty((high - low, row_bytes), np.uint8)
+        at = bisect.bisect_right(self._ends, low)
+        for rectangle in itertools.islice(self._rectangles, at, None):
+            if rectangle.row >= high:
+                break
+            self._put(rectangle, out, low, high)
+        if self._head is not None:  # pairs become halves
+            out = out.reshape(-1, self._head // 2, 2, row_bytes).transpose(0, 2, 1, 3).reshape(out.shape)
+        begin = offset - low * row_bytes
+        buffer[:nbytes] = out.reshape(-1)[begin : begin + nbytes].data
+        return 0
+
+    def _put(self, rectangle: Rectangle, out: np.ndarray, low: int, high: int) -> None:
+        row, rows, column, columns, box = rectangle
+        begin, end = max(row, low), min(row + rows, high)
+        if begin >= end:
+            return
+        wide, wanted = columns * self._item, (end - begin) * columns * self._item
+        if len(getattr(self._own, "buffer", b"")) < wanted + 2 * PAGE:
+            self._own.buffer = aligned_buffer(wanted + 2 * PAGE)
+        held: memoryview = self._own.buffer
+        start = self._files[box.file].read(held, offset=box.offset + (begin - row) * wide, nbytes=wanted)
+        left = column * self._item
+        part = np.frombuffer(held, np.uint8)[start : start + wanted].reshape(end - begin, wide)
+        out[begin - low : end - low, left : left + wide] = part
 
 
 def open_source(path: Place, *, direct: bool = False, resident: ResidentFiles | None = None) -> Reader:

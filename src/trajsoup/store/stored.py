@@ -46,12 +46,27 @@ class Box(NamedTuple):
     codec: Codec | None = None  # None: the numbers as they are, little-endian, row after row
 
 
+GATHER_BYTES = 64 << 10  # runs shorter than this are read as whole rows of boxes and put together in memory
+GATHER_ROW_BYTES = 1 << 20  # of the whole tensor, at most, since a block is made of whole rows
+
+
+class Rectangle(NamedTuple):
+    """A box as a part of a matrix whose rows are what lies together in the tensor."""
+
+    row: int
+    rows: int
+    column: int  # in numbers
+    columns: int
+    box: Box
+
+
 class Tensor(NamedTuple):
     """A tensor and where its numbers lie."""
 
     dtype: str
     shape: tuple[int, ...]
     boxes: tuple[Box, ...]  # each number is in exactly one
+    head_rows: int | None = None  # rows of a head that lie in pairs (0, h/2), (1, h/2 + 1), ... and are read in order
 
     @property
     def nbytes(self) -> int:
@@ -76,9 +91,18 @@ class Stored:
         found = ((box, t.dtype) for t in self.tensors.values() for box in t.boxes if box.codec is not None)
         return {box: number for number, box in enumerate(dict.fromkeys(found), start=len(self.files))}
 
+    @cached_property
+    def gathered(self) -> Mapping[str, int]:
+        """Tensors whose rows are put together when they are read: to a pass each is a file after the encoded boxes."""
+        names = [name for name, tensor in self.tensors.items() if _is_gathered(tensor)]
+        return {name: number for number, name in enumerate(names, start=len(self.files) + len(self.encoded))}
+
     def runs(self, name: str) -> list[tuple[int, int, int]]:
-        """Where the numbers of a tensor lie, in their order: (first number, file or encoded box, byte in it)."""
-        dtype, shape, boxes = self.tensors[name]
+        """Where the numbers of a tensor lie, in their order: (first number, source, byte in it). A source is a file, an
+        encoded box or a gathered tensor."""
+        if name in self.gathered:
+            return [(0, self.gathered[name], 0)]
+        dtype, shape, boxes, _ = self.tensors[name]
         found: list[tuple[int, int, int]] = []
         for box in boxes:
             source, base = (box.file, box.offset) if box.codec is None else (self.encoded[box, dtype], 0)
@@ -86,8 +110,8 @@ class Stored:
         return sorted(found)
 
     def file_of(self, number: int) -> Place:
-        """The file that is meant by the number of a file or of an encoded box."""
-        boxes = [box for box, _ in self.encoded]
+        """The file that is meant by the number of a source; of a gathered tensor, the first."""
+        boxes = [*(box for box, _ in self.encoded), *(self.tensors[name].boxes[0] for name in self.gathered)]
         return self.files[number if number < len(self.files) else boxes[number - len(self.files)].file]
 
     def require_sound(self, path: Place) -> None:
@@ -97,7 +121,9 @@ class Stored:
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} {wrong}. Copy or save it again")
 
     def _wrong_with(self, tensor: Tensor) -> str | None:
-        dtype, whole, boxes = tensor
+        dtype, whole, boxes, head_rows = tensor
+        if head_rows is not None and (not whole or head_rows < 2 or head_rows % 2 or whole[0] % head_rows):
+            return f"of shape {list(whole)} has no heads of {head_rows} rows"
         held = 0
         for file, offset, nbytes, start, shape, codec in boxes:
             if not 0 <= file < len(self.files):
@@ -118,6 +144,43 @@ class Stored:
         if held > wanted or (len(boxes) > 1 and _overlap(boxes)):
             return "has boxes that overlap"
         return None if held == wanted else f"has boxes for {held:,} of its {wanted:,} numbers"
+
+
+def matrix(tensor: Tensor) -> tuple[int, list[Rectangle]] | None:
+    """The tensor as a matrix: numbers in a row, and its boxes as rectangles; None where a box is no rectangle of one."""
+    shape = tensor.shape
+    if not shape or any(box.codec is not None for box in tensor.boxes):
+        return None
+    axis = 1 if tensor.head_rows else 0
+    for box in tensor.boxes:
+        axis = max([axis, *(k for k, (mine, whole) in enumerate(zip(box.shape, shape, strict=True)) if mine != whole)])
+    width = math.prod(shape[axis:])
+    strides = [math.prod(shape[k + 1 : axis]) for k in range(axis)]
+    found: list[Rectangle] = []
+    for box in tensor.boxes:
+        outer = list(zip(box.shape[:axis], shape[:axis], strict=True))
+        while outer and outer[0][0] == 1:
+            outer.pop(0)
+        if any(mine != whole for mine, whole in outer[1:]):
+            return None
+        row = sum(map(operator.mul, box.start[:axis], strides))
+        column = box.start[axis] * math.prod(shape[axis + 1 :]) if axis < len(shape) else 0
+        columns = math.prod(box.shape[axis:])
+        found.append(Rectangle(row, math.prod(box.shape[:axis]), column, columns, box))
+    return width, sorted(found, key=lambda r: (r.row, r.column))
+
+
+def _is_gathered(tensor: Tensor) -> bool:
+    if tensor.head_rows is not None:
+        return True
+    if len(tensor.boxes) < 2 or all(box.shape[1:] == tensor.shape[1:] for box in tensor.boxes):
+        return False
+    found = matrix(tensor)
+    if found is None:
+        return False
+    item, (width, rectangles) = ITEM_BYTES[tensor.dtype], found
+    shortest = min(r.columns for r in rectangles)
+    return width * item <= GATHER_ROW_BYTES and shortest * item < GATHER_BYTES
 
 
 def _runs_of(box: Box, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
