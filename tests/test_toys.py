@@ -143,6 +143,11 @@ def test_a_method_that_asks_merges_on_documents_that_one_hands_over(tmp_path):
     done = succeeds(*args, "--method", "toy-greedy", "--validation", tmp_path / "held-out.txt")
     assert {key.rpartition("/")[2] for key in done.json["row"]} >= {"step_8"}
     assert "choosing: 1 of 1 rows" in done.err
+    learned = ("--method", "learned-soup", "--param", "steps=2", "--param", "by=layer", "--window", 2)
+    done = succeeds(*args, *learned, "--validation", tmp_path / "held-out.txt")
+    assert len(done.json["row"]) == 4
+    assert any("consumed 0 validation passes and" in note for note in done.json["notes"])
+    assert "nobody trains here: hand over documents (--validation FILE" in refused(*args, *learned)
 
 
 def test_a_toy_method_is_a_row_of_the_main_table_and_of_every_curve(studied):

@@ -23,7 +23,7 @@ from trajsoup.errors import StudyError
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
-    from trajsoup.core.methods.asking import Scoring
+    from trajsoup.core.methods.asking import Descending, Scoring
     from trajsoup.merge.branches import Branches
     from trajsoup.merge.choice import Choice
     from trajsoup.merge.plan import SoupPlan
@@ -309,8 +309,8 @@ def _plan(
         template = template or own_fork_point
     else:
         study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
-        with _scoring(validation, study) as scoring:
-            return plan_soup(study, choice, scoring=scoring, **form)
+        with _answering(validation, study) as (scoring, descending):
+            return plan_soup(study, choice, scoring=scoring, descending=descending, **form)
     return plan_row(row, fork_point=template, **form)
 
 
@@ -331,17 +331,17 @@ def _given_k(text: str) -> int | None:
 
 
 @contextlib.contextmanager
-def _scoring(documents: Sequence[Path], study: Branches) -> Iterator[Scoring | None]:
-    """Who answers methods that ask for scores; None: the logs of the runs."""
+def _answering(documents: Sequence[Path], study: Branches) -> Iterator[tuple[Scoring | None, Descending | None]]:
+    """Who answers methods that ask for scores (None: the logs of the runs) and for gradients."""
     if not documents:
-        yield None
+        yield None, None
         return
     from trajsoup.cli.options import limited_instructions
     from trajsoup.cli.study_output import StageLines
     from trajsoup.study.score.documents import scoring_on
 
-    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as scoring:
-        yield scoring
+    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as answers:
+        yield answers
 
 
 def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:

@@ -15,5 +15,7 @@ from trajsoup.core.methods import pma as pma
 from trajsoup.core.methods import wsm as wsm
 from trajsoup.core.methods import extra_merge as extra_merge
 from trajsoup.core.methods import greedy_soup as greedy_soup
+from trajsoup.core.methods import learned_soup as learned_soup
+from trajsoup.core.methods import trainable_averaging as trainable_averaging
 from trajsoup.core.methods import model_stock as model_stock
 from trajsoup.core.methods.table import METHODS as METHODS

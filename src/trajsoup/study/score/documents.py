@@ -1,4 +1,4 @@
-"""Score rows on documents that somebody hands over, without a study: who answers methods in `merge --validation`."""
+"""Documents that somebody hands over, without a study: who answers methods in `merge --validation`, scores and gradients."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trajsoup.core.methods.asking import Scoring
+from trajsoup.core.methods.asking import Descending, Scoring
+from trajsoup.core.splits import Split
 from trajsoup.merge.branches import Branches
 from trajsoup.store.checkpoint import open_checkpoint, side_files_here
+from trajsoup.store.remote import absolute
 from trajsoup.study.score.scorer import OnScore, Scorer, window_of
 
 
 @contextlib.contextmanager
 def scoring_on(
     documents: Sequence[Path], study: Branches, *, progress: OnScore = lambda what, done, total: None
-) -> Iterator[Scoring]:
-    """Tokenise the documents with the model's own tokenizer; every row is then scored on all of them."""
+) -> Iterator[tuple[Scoring, Descending]]:
+    """Tokenise the documents with the model's own tokenizer; every row is then scored on all of them.
+
+    Gradients are those of the same documents, a batch at a time.
+    """
     from trajsoup.lm.corpus import only_validation
+    from trajsoup.lm.slopes import Slopes
     from trajsoup.lm.validate import ValidationSettings
     from trajsoup.study.score.rows import ScoreSettings
 
     checkpoints = {c.key: open_checkpoint(c.key) for pool in study.pools() for c in pool.candidates}
     source = open_checkpoint(study.fork_point) if study.fork_point else next(iter(checkpoints.values()))
+    if study.fork_point:  # a row may name it
+        checkpoints[absolute(study.fork_point)] = source
     with tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
         folder = Path(scratch)
         (folder / "tokens").mkdir()
@@ -36,4 +44,10 @@ def scoring_on(
             progress=progress,
             model_source=source,
         )
-        yield lambda rows: scorer.validate(rows, what="choosing")
+        slopes = Slopes(
+            checkpoints=checkpoints,
+            source=source,
+            tokens={Split.VALIDATION: scorer.corpus.validation},
+            window=scorer.settings.validation.window,
+        )
+        yield lambda rows: scorer.validate(rows, what="choosing"), slopes
