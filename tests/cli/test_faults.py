@@ -142,7 +142,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(inputs, tmp_path):
         out.rename(tmp_path / f"done-{number}")
     assert process.returncode == 130
     lines = [line for line in message.splitlines() if not line.startswith("note: ")]
-    assert lines == ["interrupted: what was finished is kept; run the same command again to go on"]
+    assert lines == ["interrupted: nothing was written; run the same command again"]
     assert not out.exists()
     assert leftovers(out) == []
 
@@ -160,5 +160,5 @@ def test_ctrl_c_while_the_threads_are_being_started_ends_the_same_way(runs, tmp_
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     done = trajsoup("merge", runs / "EXP1", "--k", 2, "-o", tmp_path / "soup")
     assert done.code == 130
-    assert "interrupted: what was finished is kept" in done.err
+    assert "interrupted: nothing was written" in done.err
     assert os.listdir(tmp_path) == []

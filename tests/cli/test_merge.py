@@ -9,6 +9,7 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.command import refused, succeeds, trajsoup
 from tests.runs import CONFIG, SIDE_FILES, average, equal, fingerprint, load, mean, weights, write_run
+from trajsoup.merge.plan import explicit_row, plan_row
 
 
 def both(runs):
@@ -459,3 +460,33 @@ def test_without_a_k_the_curves_choose_one_and_it_is_recorded(tmp_path):
     assert said in succeeds("merge", flat, steep, "--k", 4, "--dry-run").err
     assert said in succeeds("doctor", flat, steep).err
     assert "reaches back" not in succeeds("doctor", flat).err
+
+
+def test_long_spellings_of_dtypes_are_understood(runs, tmp_path):
+    succeeds("merge", *at(runs, "EXP1@10", "EXP2@10"), "--dtype", "float32", "-o", tmp_path / "soup")
+    assert {t.dtype for name, t in load(tmp_path / "soup").items() if "ids" not in name} == {torch.float32}
+
+
+def test_positions_in_steps_say_so_in_the_record_and_only_scan_asks_for_tokens(tmp_path):
+    for seed, name in ((1, "a"), (2, "b")):
+        run = write_run(tmp_path / name, val_losses=[2.0, 2.0], seed=seed)
+        losses = "".join(f"{step},{2.0},\n" for step in range(1, 20)) + "10,2.0,2.0\n20,2.0,2.0\n"
+        (run / "metrics.csv").write_text("step,train_loss,val_loss\n" + losses)
+    done = succeeds("merge", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "soup")
+    assert "tokens seen are not recorded" not in done.err
+    assert "tokens seen are not recorded" in succeeds("scan", tmp_path / "a", "-o", tmp_path / "study.yaml").err
+    record = (tmp_path / "soup" / "soup.json").read_text()
+    assert '"window_steps": 10' in record
+    assert "window_tokens" not in record
+
+
+def test_a_plan_prints_in_one_line(runs):
+    plan = plan_row(explicit_row({str(path): 0.5 for path in at(runs, "EXP1@10", "EXP2@10")}))
+    assert repr(plan) == "<SoupPlan 'explicit': 2 checkpoints, 9.6 kB out, 1 notes>"
+
+
+def test_a_hub_id_as_fork_point_is_answered_with_the_command_that_fetches_it(runs, tmp_path):
+    message = refused("merge", runs / "EXP1", "--k", 1, "--fork-point", "org/model", "-o", tmp_path / "soup")
+    assert message.endswith(
+        "if it is a model of the Hugging Face hub, fetch it: hf download org/model --local-dir org/model"
+    )

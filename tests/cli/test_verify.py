@@ -34,7 +34,7 @@ def test_a_changed_file_ends_with_1_and_its_name(soup):
 
 def test_a_folder_that_is_no_soup_ends_with_1(runs, tmp_path):
     assert "it was not made by `trajsoup merge`" in refused("verify", runs / "base")
-    assert "it was not made by `trajsoup merge`" in refused("verify", tmp_path / "nowhere")
+    assert refused("verify", tmp_path / "nowhere") == f"there is no folder {tmp_path / 'nowhere'}: check the path"
 
 
 def test_ingredients_that_moved(runs, tmp_path):

@@ -69,3 +69,8 @@ def test_an_impossible_value_is_refused_with_its_field(wrong):
 def test_a_floor_above_the_peak_is_refused():
     with pytest.raises(RecipeError, match="above the peak_lr"):
         Recipe(schedule=Schedule(shape=Shape.COSINE, decay_to=1.0))
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("lr", "peak_lr"), ("batch_size", "global_batch"), ("grad_clip", "clip")])
+def test_what_other_trainers_call_a_field_is_answered_with_its_name_here(theirs, ours):
+    assert Recipe.MISPLACED[theirs].endswith(f"did you mean {ours!r}?")

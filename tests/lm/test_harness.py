@@ -150,3 +150,12 @@ def test_installed_tasks_are_found_by_name_and_those_without_data_refused():
         find_tasks(HarnessSettings(tasks=("arc_easy", "mmlu")))
     with pytest.raises(ScoreError, match=r"no task 'arc_eazy': did you mean 'arc_easy'"):
         find_tasks(HarnessSettings(tasks=("arc_eazy",)))
+
+
+def test_git_is_not_asked(tmp_path, tokenizer, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no repository: git would say so on the terminal, once for every pass
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    yaml, _ = write_task(tmp_path / "task", count=2)
+    settings = HarnessSettings(tasks=(str(yaml),))
+    Harness(make_model(llama_config(300)), tokenizer=tokenizer, tasks=find_tasks(settings)).score()
+    assert "not a git repository" not in capfd.readouterr().err

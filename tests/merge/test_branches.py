@@ -64,7 +64,9 @@ def test_a_run_of_step_zero_alone_keeps_it(tmp_path):
 
 
 def test_what_is_missing_is_said_with_the_remedy(tmp_path):
-    notes = "\n".join(scan_branches([bare(tmp_path / "a", "step_1", "step_2")]).notes)
+    study = scan_branches([bare(tmp_path / "a", "step_1", "step_2")])
+    assert "steps" not in "".join(study.notes)  # `scan` says it once, not every command again
+    notes = "\n".join([*study.hints, *study.notes])
     assert "tokens seen are not recorded, so positions are steps" in notes
     assert "--tokens-per-step" in notes
     assert "include_num_input_tokens_seen" in notes

@@ -70,3 +70,18 @@ def test_a_weight_that_means_nothing_is_refused(tmp_path, weight):
 def test_one_path_under_two_spellings_is_one_ingredient(tmp_path):
     with pytest.raises(BlendError, match=r"is given twice: name each ingredient once"):
         load_soup_file(written(tmp_path, "ingredients: [a, b/../a]\n"))
+
+
+def test_a_linear_merge_of_mergekit_is_understood(tmp_path):
+    models = [f"  - {{model: {name}, parameters: {{weight: {weight}}}}}\n" for name, weight in (("a", 3), ("b", 1))]
+    text = f"merge_method: linear\ndtype: bfloat16\nmodels:\n{''.join(models)}"
+    path = written(tmp_path, text)
+    assert is_soup_file(path)
+    row, fork = load_soup_file(path)
+    assert row.weights == {str(tmp_path / "a"): 0.75, str(tmp_path / "b"): 0.25}
+    assert fork is None
+
+
+def test_another_method_of_mergekit_is_refused_by_name(tmp_path):
+    with pytest.raises(StudyError, match=r"merge_method 'slerp': only `linear`"):
+        load_soup_file(written(tmp_path, "merge_method: slerp\nmodels:\n  - {model: a}\n"))

@@ -184,7 +184,7 @@ def test_a_tensor_dropped_or_added_is_named(soup):
 def test_a_folder_that_is_no_soup_is_said_so(runs, tmp_path):
     with pytest.raises(VerifyError, match=r"has no soup\.json .*it was not made by `trajsoup merge`"):
         verify_soup(runs / "base")
-    with pytest.raises(VerifyError, match=r"has no soup\.json"):
+    with pytest.raises(VerifyError, match=r"there is no folder .*nowhere: check the path"):
         verify_soup(tmp_path / "nowhere")
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from trajsoup.errors import ScanError
-from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
+from trajsoup.store.metrics import Point, read_metrics, read_trainer_state, with_metric
 
 
 def table(folder, text):
@@ -141,3 +141,31 @@ def test_the_accuracy_of_a_training_batch_is_not_a_validation_score(tmp_path):
 def test_a_trainer_state_without_history_is_no_error(tmp_path):
     assert state(tmp_path, None, global_step=3) == [Point(step=3)]
     assert state(tmp_path, ["odd", 3], global_step=3) == [Point(step=3)]
+
+
+def test_exports_of_wandb_are_read_as_they_come(tmp_path):
+    (tmp_path / "wandb_export_2026.csv").write_text(
+        '"Step","run-a - eval/loss","run-a - eval/loss__MIN","run-a - eval/loss__MAX"\n10,2.5,2.4,2.6\n'
+    )
+    (tmp_path / "history.jsonl").write_text(
+        '{"_step": 7, "train/global_step": 20, "train/loss": 2.25, "_runtime": 3.5}\n'
+    )
+    assert read_metrics(tmp_path) == [Point(step=20, train_loss=2.25), Point(step=10, val_loss=2.5)]
+
+
+def test_a_count_of_calls_is_the_step_only_where_there_is_no_better(tmp_path):
+    (tmp_path / "history.csv").write_text("_step,train/loss\n7,2.0\n")
+    assert read_metrics(tmp_path) == [Point(step=7, train_loss=2.0)]
+
+
+def test_of_several_validation_sets_one_is_named():
+    points = [Point(step=1, losses=(("eval_code_loss", 1.0), ("eval_wiki_loss", 2.0)))]
+    assert with_metric(points, "eval_wiki_loss", run="r")[0][0].val_loss == 2.0
+    found, notes = with_metric(points, None, run="r")
+    assert found[0].val_loss is None
+    assert notes == ["r has 2 validation losses, eval_code_loss, eval_wiki_loss: name one with --metric"]
+    with pytest.raises(ScanError, match=r"no 'eval_web_loss': it has eval_code_loss, eval_wiki_loss"):
+        with_metric(points, "eval_web_loss", run="r")
+    assert with_metric([Point(step=1, losses=(("eval_wiki_loss", 2.0),))], None, run="r")[0][0].val_loss == 2.0
+    plain = [Point(step=1, val_loss=3.0, losses=(("eval_wiki_loss", 2.0),))]
+    assert with_metric(plain, None, run="r")[0][0].val_loss == 3.0

@@ -1,5 +1,6 @@
 import json
 import pickle
+import socket
 
 import numpy as np
 import pytest
@@ -157,3 +158,14 @@ def test_a_url_that_holds_a_secret_is_refused_without_repeating_it(url):
     with pytest.raises(StoreError, match="give credentials as the store's own tools read them") as caught:
         place(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_store_whose_host_has_no_address_is_said_at_once(monkeypatch):
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    for name in ("STORAGE_EMULATOR_HOST", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(StoreError, match=r"cannot reach gs://bucket/run: storage.googleapis.com is not found"):
+        scan_run("gs://bucket/run")

@@ -210,3 +210,31 @@ def test_what_the_builtin_trainer_goes_on_from_is_no_checkpoint(tmp_path):
     (run / "resume-state-6144").mkdir()
     torch.save({"w": torch.ones(4)}, run / "resume-state-6144" / "pytorch_model.bin")
     assert steps(scan_run(run)) == [("checkpoint-4", 4), ("checkpoint-8", 8)]
+
+
+def test_a_run_evaluated_at_other_steps_takes_the_nearest_score_within_half_an_interval_and_says_so(tmp_path):
+    text = "step,val_loss\n50,2.5\n110,2.4\n500,1.0\n"
+    run = scan_run(metrics(folders(tmp_path, "checkpoint-60", "checkpoint-120", "checkpoint-180"), text))
+    assert [s.val_loss for s in run.checkpoints] == [2.5, 2.4, None]
+    assert run.notes[-1] == (
+        "saved and evaluated at different steps: the nearest score within 30 steps counts (checkpoint-60 at step 50, "
+        "checkpoint-120 at step 110)"
+    )
+
+
+def test_of_a_step_that_a_resumed_run_made_twice_the_later_loss_counts(tmp_path):
+    text = "step,train_loss\n1,4.0\n2,9.0\n3,9.0\n2,3.0\n3,2.0\n"
+    (saved,) = scan_run(metrics(folders(tmp_path, "checkpoint-3"), text)).checkpoints
+    assert saved.train_loss == 3.0
+    assert saved.losses_logged == 3
+
+
+def test_several_eval_sets_of_a_trainer_are_told_apart_by_name(tmp_path):
+    folders(tmp_path, "checkpoint-10")
+    history = [{"step": 10, "eval_wiki_loss": 2.5}, {"step": 10, "eval_code_loss": 1.5}, {"step": 10, "loss": 2.0}]
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(
+        json.dumps({"log_history": history, "global_step": 10})
+    )
+    assert scan_run(tmp_path).checkpoints[0].val_loss is None
+    assert "name one with --metric" in scan_run(tmp_path).notes[0]
+    assert scan_run(tmp_path, metric="eval_code_loss").checkpoints[0].val_loss == 1.5

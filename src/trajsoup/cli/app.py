@@ -37,6 +37,11 @@ app = typer.Typer(
 )
 
 
+_GOES_ON = "what was finished is kept; run the same command again to go on"
+_NOTHING = "nothing was written; run the same command again"
+_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify)}  # they begin anew
+
+
 def _translated(command: Callable[..., None]) -> Callable[..., None]:
     """Turn what a command raises into a message and an exit code. Its signature, which typer reads, stays."""
 
@@ -53,7 +58,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"error: {error}: install it with {install('train')}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
-            typer.echo("interrupted: what was finished is kept; run the same command again to go on", err=True)
+            typer.echo(f"interrupted: {_KEPT.get(command.__name__, _GOES_ON)}", err=True)
             raise typer.Exit(130) from interrupt
 
     return run

@@ -28,9 +28,11 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Branch a small pretrained model, merge the branches in every way, and report what was seen on held-out text."""
+    from trajsoup.cli.options import require_torch
     from trajsoup.study.file.presets import Preset, write_preset
     from trajsoup.study.file.study import load_study
 
+    require_torch("the demo trains")
     if preset not in tuple(Preset):
         raise typer.BadParameter(f"{preset!r} is not {', '.join(Preset)}", param_hint="--preset")
     run_and_show(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
-from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, TokensPerStep, chosen_executor
+from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, Metric, TokensPerStep, chosen_executor
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def doctor(
     ],
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
+    metric: Metric = None,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
     as_json: Json = False,
@@ -33,7 +34,7 @@ def doctor(
 
     fork = None if fork_point is None else place(fork_point)
     places = [place(text) for text in inputs]
-    study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step)
+    study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step, metric=metric)
     folder = study_folder(places)
     with progress_bar("reading", pass_bytes(study)) as progress, chosen_executor(engine, address) as executor:
         result = examine(study, folder=folder, relation=_measured(folder), executor=executor, progress=progress)
@@ -50,7 +51,7 @@ def doctor(
                     c.cosine if c else None,
                     c.relative_distance if c else None,
                     c.displacement_cosine if c else None,
-                    f"{v.loss_gap:+.2%}" if v else "-",
+                    v.gap if v else "-",
                     b.outlook.value,
                 ]
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
-from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, TokensPerStep, chosen_executor
+from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, Metric, TokensPerStep, chosen_executor
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
@@ -47,8 +47,17 @@ _CHOOSING = (
     "baseline",
     "force",
     "tokens_per_step",
+    "metric",
 )
 AUTO = "auto"
+_SPELLINGS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+}
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 
 
@@ -162,6 +171,7 @@ def merge(
     ] = None,
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
+    metric: Metric = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Divide explicit weights by their sum.")] = False,
     dtype: Annotated[
         str | None, typer.Option(help="Convert floating tensors: bf16, fp16, fp32 or fp64.", show_default=False)
@@ -207,6 +217,7 @@ def merge(
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
     if not screen:
         _refuse(context, ("tolerance", "baseline", "force"), "say how to screen, and --no-screen says not to")
+    dtype = _SPELLINGS.get(dtype or "", dtype)
     if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
         raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
     from trajsoup.merge.choice import Choice
@@ -232,6 +243,7 @@ def merge(
         choice,
         fork_point=fork_point,
         tokens_per_step=tokens_per_step,
+        metric=metric,
         normalize=normalize,
         dtype=dtype,
         shard_bytes=_given("--shard-size", shard_size, parse_bytes),
@@ -266,6 +278,7 @@ def _plan(
     *,
     fork_point: str | None,
     tokens_per_step: int | None,
+    metric: str | None,
     normalize: bool,
     dtype: str | None,
     shard_bytes: int | None,
@@ -308,7 +321,8 @@ def _plan(
         row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
         template = template or own_fork_point
     else:
-        study = read_branches([place(text) for text in inputs], fork_point=template, tokens_per_step=tokens_per_step)
+        places = [place(text) for text in inputs]
+        study = read_branches(places, fork_point=template, tokens_per_step=tokens_per_step, metric=metric)
         with _answering(validation, study) as (scoring, descending):
             return plan_soup(study, choice, scoring=scoring, descending=descending, **form)
     return plan_row(row, fork_point=template, **form)

@@ -46,11 +46,25 @@ ForkPoint = Annotated[
 TokensPerStep = Annotated[
     int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="The validation loss in the logs, where there are several (eval_wiki_loss).", show_default=False),
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="This machine, or a Ray cluster.")]
 Address = Annotated[
     str | None,
     typer.Option(help="The Ray cluster to join; default: one started on this machine.", show_default=False),
 ]
+
+
+def require_torch(what: str) -> None:
+    """Refuse before anything is written what needs the extra [train]."""
+    from importlib.util import find_spec
+
+    from trajsoup.errors import StudyError, install
+
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise StudyError(f"{what}, and torch is not installed: {install('train')}")
 
 
 def study_file(study: Path) -> Path:

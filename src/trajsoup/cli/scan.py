@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
-from trajsoup.cli.options import ForkPoint, Json, TokensPerStep
+from trajsoup.cli.options import ForkPoint, Json, Metric, TokensPerStep
 from trajsoup.store.remote import place
 
 RunDirs = Annotated[list[str], typer.Argument(metavar="RUN_DIR", help="One folder or URL per run.", show_default=False)]
@@ -19,6 +19,7 @@ def scan(
     output: Annotated[Path, typer.Option("--output", "-o", help="The study file to write.")] = Path("study.yaml"),
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
+    metric: Metric = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing study file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -29,7 +30,10 @@ def scan(
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists: pass --overwrite to replace it, or choose another --output")
     study = scan_branches(
-        run_dirs, fork_point=None if fork_point is None else place(fork_point), tokens_per_step=tokens_per_step
+        run_dirs,
+        fork_point=None if fork_point is None else place(fork_point),
+        tokens_per_step=tokens_per_step,
+        metric=metric,
     )
     save_branches(study, output)
     if as_json:
@@ -38,7 +42,7 @@ def scan(
                 "study": output,
                 "unit": study.unit,
                 "branches": {b.name: [_entry(s) for s in b.checkpoints] for b in study.branches},
-                "notes": study.notes,
+                "notes": [*study.notes, *study.hints],
             }
         )
         return
@@ -59,7 +63,7 @@ def scan(
         )
     columns = ["branch", "checkpoints", f"first ({unit})", f"last ({unit})", "train loss at last", "best val loss"]
     show_table(f"{len(study.branches)} branches", columns, rows)
-    show_notes(study.notes)
+    show_notes([*study.notes, *study.hints])
     typer.echo(f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} -o OUT")
 
 

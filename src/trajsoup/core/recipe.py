@@ -64,6 +64,16 @@ def parse_betas(value: Any, *, where: object) -> tuple[float, float]:
             raise StudyError(f"{where} is {value!r:.100}: write two numbers, like [0.9, 0.95]")
 
 
+_ELSEWHERE = {  # what other trainers call a field
+    **dict.fromkeys(("lr", "learning_rate", "max_lr"), "peak_lr"),
+    **dict.fromkeys(("batch_size", "global_batch_size", "train_batch_size"), "global_batch"),
+    **dict.fromkeys(("max_grad_norm", "grad_clip", "gradient_clipping"), "clip"),
+    **dict.fromkeys(("lr_scheduler_type", "lr_scheduler", "scheduler"), "schedule"),
+    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "warmup"),
+    **dict.fromkeys(("wd",), "weight_decay"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """How one branch trains. The defaults are the paper's EXP1."""
@@ -71,6 +81,7 @@ class Recipe:
     MISPLACED: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_ARCHITECTURE, f"would change the architecture, {_SHARED}"),
         **dict.fromkeys(_MIXTURE, f"would change the data mixture, {_SHARED}"),
+        **{theirs: f"is called {ours} here: did you mean {ours!r}?" for theirs, ours in _ELSEWHERE.items()},
     }
 
     optimizer: Annotated[Optimizer, "muon (hidden matrices; the rest AdamW) or adamw."] = Optimizer.MUON

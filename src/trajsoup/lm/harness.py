@@ -321,7 +321,10 @@ def _offline(offline: bool) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """lm-eval logs and draws bars for every pass; a sweep has hundreds."""
     import datasets
+    import lm_eval.evaluator
 
+    found = lm_eval.evaluator.get_git_commit_hash
+    lm_eval.evaluator.get_git_commit_hash = lambda: None  # it asks git, whose complaint no redirection here would hide
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -332,6 +335,7 @@ def _quiet() -> Iterator[None]:
         with contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
+        lm_eval.evaluator.get_git_commit_hash = found
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
         if not bars:

@@ -135,6 +135,7 @@ class Branches:
     tolerance: float = TOLERANCE
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says
     notes: Annotated[tuple[str, ...], NO_RESULTS] = ()
+    hints: Annotated[tuple[str, ...], NO_RESULTS] = ()  # what a scan says once, and no later command again
 
     @property
     def unit(self) -> Unit:
@@ -176,7 +177,11 @@ class Branches:
 
 
 def scan_branches(
-    paths: Sequence[Place | str], *, fork_point: Place | str | None = None, tokens_per_step: int | None = None
+    paths: Sequence[Place | str],
+    *,
+    fork_point: Place | str | None = None,
+    tokens_per_step: int | None = None,
+    metric: str | None = None,
 ) -> Branches:
     """Scan run folders into a study. No run is named as the baseline: their order means nothing."""
     fork_point = None if fork_point is None else place(fork_point)
@@ -185,7 +190,7 @@ def scan_branches(
         if path.resolve() in seen:
             raise StudyError(f"{path} is given twice: name each run once")
         seen[path.resolve()] = path
-    runs = [scan_run(path, tokens_per_step=tokens_per_step) for path in paths]
+    runs = [scan_run(path, tokens_per_step=tokens_per_step, metric=metric) for path in paths]
     names = _names([run.path for run in runs])
     notes = [note for run in runs for note in run.notes]
     branches: list[Branch] = []
@@ -202,18 +207,22 @@ def scan_branches(
 
 
 def read_branches(
-    inputs: Sequence[Place | str], *, fork_point: Place | str | None = None, tokens_per_step: int | None = None
+    inputs: Sequence[Place | str],
+    *,
+    fork_point: Place | str | None = None,
+    tokens_per_step: int | None = None,
+    metric: str | None = None,
 ) -> Branches:
     """What a command was given: one study file, or run folders to scan."""
     if len(inputs) == 1 and place(inputs[0]).suffix in (".yaml", ".yml"):
-        if tokens_per_step is not None:
+        if tokens_per_step is not None or metric is not None:
             raise StudyError(
-                f"--tokens-per-step is for scanning runs, and {inputs[0]} lists its checkpoints with their positions: scan "
-                "the runs again with it, or edit the tokens in the file"
+                f"{'--tokens-per-step' if metric is None else '--metric'} is for scanning runs, and {inputs[0]} lists its "
+                "checkpoints with their positions and scores: scan the runs again with it, or edit the file"
             )
         study = load_branches(inputs[0])
         return replace(study, fork_point=study.fork_point if fork_point is None else place(fork_point))
-    return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step)
+    return scan_branches(inputs, fork_point=fork_point, tokens_per_step=tokens_per_step, metric=metric)
 
 
 def load_branches(path: Place | str) -> Branches:
@@ -287,12 +296,13 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
     """Say what could not be found, and how to supply it."""
     every = [s for b in study.branches for s in b.checkpoints]
     notes = list(study.notes)
+    hints: list[str] = []
     if study.unit is not Unit.TOKENS:
         if any(s.step is None for s in every) and len(every) > len(runs):
             raise StudyError(
                 "some checkpoints have neither tokens nor a step: give both runs a metrics.csv with tokens"
             )
-        notes.append(
+        hints.append(
             "tokens seen are not recorded, so positions are steps (comparable only at equal batch size): pass "
             "--tokens-per-step, or a metrics.csv with a tokens column, or train with include_num_input_tokens_seen"
         )
@@ -305,7 +315,7 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             notes.append(
                 f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {score} column to metrics.csv"
             )
-    return replace(study, notes=tuple(notes))
+    return replace(study, notes=tuple(notes), hints=tuple(hints))
 
 
 def _names(paths: Iterable[Place]) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from trajsoup.core.gram import Gram
 from trajsoup.core.methods.asking import Descending, Measure, Scoring
 from trajsoup.core.pool import Candidate, Unit
+from trajsoup.core.quantity import format_bytes
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.core.tensor_groups import PARTS
@@ -34,7 +35,7 @@ OPEN_REQUESTS = 16
 DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SoupPlan:
     """A row of W with its opened ingredients: checked, ready to blend."""
 
@@ -48,6 +49,10 @@ class SoupPlan:
     notes: tuple[str, ...] = ()
     exact_from: str | None = None
     names: NameMap | None = None  # how the ingredients' names became the soup's
+
+    def __repr__(self) -> str:
+        size = format_bytes(self.layout.nbytes)
+        return f"<SoupPlan {self.row.name!r}: {len(self.checkpoints)} checkpoints, {size} out, {len(self.notes)} notes>"
 
     @property
     def unit(self) -> Unit:

@@ -9,6 +9,7 @@ ingredients:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,14 +55,45 @@ class SoupFile:
 
 
 def is_soup_file(path: Path | str) -> bool:
-    """Whether a YAML file lists ingredients (and is not a study)."""
-    return "ingredients" in load_yaml(Path(path))
+    """Whether a YAML file lists ingredients (and is not a study), in our words or in mergekit's."""
+    data = load_yaml(Path(path))
+    return "ingredients" in data or "merge_method" in data
+
+
+def _from_mergekit(data: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
+    """What a linear merge of mergekit says, in our words. `dtype` is what it computes in there, and no field here."""
+    method, models = data.get("merge_method"), data.get("models")
+    if (
+        method != "linear"
+        or not isinstance(models, list)
+        or not all(isinstance(m, dict) and "model" in m for m in models)
+    ):
+        raise StudyError(
+            f"{where} is a file of mergekit with merge_method {method!r}: only `linear` with a list of `models` is an "
+            "average of checkpoints; name the checkpoints themselves"
+        )
+    parameters = data.get("parameters") or {}
+    normalize = bool(parameters.get("normalize", True)) if isinstance(parameters, dict) else True
+
+    def weighted(model: dict[str, Any]) -> dict[str, Any]:
+        weight = (model.get("parameters") or parameters or {}).get("weight", 1.0)
+        return {"path": model["model"], "weight": weight}
+
+    base = data.get("base_model")
+    return {
+        "ingredients": [weighted(m) for m in models],
+        "normalize": normalize,
+        **({} if base is None else {"fork_point": base}),
+    }
 
 
 def load_soup_file(path: Path | str, *, normalize: bool = False) -> tuple[Row, Place | None]:
     """Return the row and the fork point, if it names one. Paths are relative to the file."""
     path = Path(path)
-    file = read(SoupFile, load_yaml(path), where=At(path, path.parent))
+    data = load_yaml(path)
+    file = read(
+        SoupFile, _from_mergekit(data, where=path) if "merge_method" in data else data, where=At(path, path.parent)
+    )
     share = 1 / len(file.ingredients)
     pairs = [(str(item.path), share if item.weight is None else item.weight) for item in file.ingredients]
     return explicit_row(pairs, normalize=normalize or file.normalize), file.fork_point

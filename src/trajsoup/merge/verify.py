@@ -138,6 +138,8 @@ def read_bytes(path: Place | str, *, full: bool) -> int:
 
 def read_record(path: Place) -> SoupRecord:
     """soup.json of an output."""
+    if not path.is_dir():
+        raise VerifyError(f"there is no folder {path}: check the path")
     file = path / RECORD
     record = read_json(file, SoupRecord, cure=AGAIN, error=VerifyError) if file.is_file() else None
     if record is None or record.format != FORMAT:

@@ -9,8 +9,8 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trajsoup.errors import ScanError
@@ -19,7 +19,15 @@ from trajsoup.store.remote import Place
 
 NAMES = {
     "checkpoint": ("checkpoint", "path", "name"),
-    "step": ("step", "global_step", "steps", "iteration", "iter"),
+    "step": (
+        "step",
+        "global_step",
+        "train/global_step",
+        "steps",
+        "iteration",
+        "iter",
+        "_step",
+    ),  # W&B's _step counts calls
     "tokens": (
         "tokens",
         "num_input_tokens_seen",
@@ -50,6 +58,10 @@ NAMES = {
         "lm loss validation",
     ),
 }
+LOGS = ("metrics.csv", "metrics.jsonl", "history.csv", "history.jsonl", "wandb_export*.csv")  # in a run's folder
+_WANDB = re.compile(r"^.* - (?=\S)")  # an export of a chart writes the run's name before the metric's
+_LIMITS = re.compile(r"__(min|max)$")  # and its limits beside it
+_LOSS = re.compile(r"^(eval|val|valid|validation)[_/](.+)[_/]loss$")  # of one of several validation sets
 _ACCURACY = re.compile(r"(?<![a-z])acc(?:uracy)?(?![a-z])")
 _NO_VALIDATION = re.compile(r"train|stderr")  # an accuracy on training data, or the error bar of one
 
@@ -64,6 +76,7 @@ class Point:
     train_loss: float | None = None
     val_loss: float | None = None
     accuracy: float | None = None  # mean over all columns of validation accuracy
+    losses: tuple[tuple[str, float], ...] = ()  # by the name of their column, where there are several validation sets
 
 
 def read_trainer_state(path: Place) -> list[Point]:
@@ -81,15 +94,32 @@ def read_trainer_state(path: Place) -> list[Point]:
 
 
 def read_metrics(folder: Place) -> list[Point]:
-    """Read metrics.csv and metrics.jsonl of a run folder, whichever are there."""
+    """Read metrics.csv and metrics.jsonl of a run folder, and exports of W&B, whichever are there."""
     points: list[Point] = []
-    table = folder / "metrics.csv"
-    if table.is_file():
-        points += _points(_table_rows(table), table)
-    lines = folder / "metrics.jsonl"
-    if lines.is_file():
-        points += _points(_json_lines(lines), lines)
+    for name in LOGS:
+        for file in sorted(folder.glob(name)) if "*" in name else [folder / name]:
+            if file.is_file():
+                points += _points(_table_rows(file) if file.suffix == ".csv" else _json_lines(file), file)
     return points
+
+
+def with_metric(points: Sequence[Point], metric: str | None, *, run: object) -> tuple[list[Point], list[str]]:
+    """The points with the validation loss that is meant, and what there is to say of the others.
+
+    `metric` is the name of a column. Without it: the plain validation loss, or the only other one.
+    """
+    names = sorted({name for p in points for name, _ in p.losses})
+    if metric is None and (len(names) == 0 or any(p.val_loss is not None for p in points)):
+        return list(points), []
+    if metric is None and len(names) > 1:
+        return list(points), [f"{run} has {len(names)} validation losses, {', '.join(names)}: name one with --metric"]
+    wanted = names[0] if metric is None else metric.strip().lower()
+    if wanted in NAMES["val_loss"]:
+        return list(points), []
+    if wanted not in names:
+        known = f"it has {', '.join(names)}" if names else "no column is called eval_..._loss"
+        raise ScanError(f"{run}: its logs have no {metric!r}: {known}")
+    return [replace(p, val_loss=dict(p.losses).get(wanted)) for p in points], []
 
 
 def _points(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Place) -> list[Point]:
@@ -141,7 +171,8 @@ def _is_accuracy(name: str) -> bool:
 
 def point_of(row: Mapping[str, Any], where: str) -> Point:
     """What one row of a log says: its columns are known by the names above."""
-    cells = {str(name).strip().lower(): value for name, value in row.items() if value not in (None, "")}
+    named = {_WANDB.sub("", str(name).strip().lower()): value for name, value in row.items() if value not in (None, "")}
+    cells = {name: value for name, value in named.items() if not _LIMITS.search(name)}
     values = {field: next((cells[n] for n in names if n in cells), None) for field, names in NAMES.items()}
     accuracies = [_number(value, where, name) for name, value in cells.items() if _is_accuracy(name)]
     return Point(
@@ -151,7 +182,12 @@ def point_of(row: Mapping[str, Any], where: str) -> Point:
         train_loss=None if values["train_loss"] is None else _number(values["train_loss"], where, "train_loss"),
         val_loss=None if values["val_loss"] is None else _number(values["val_loss"], where, "val_loss"),
         accuracy=math.fsum(accuracies) / len(accuracies) if accuracies else None,
+        losses=tuple((name, _number(cells[name], where, name)) for name in sorted(cells) if _is_one_loss(name)),
     )
+
+
+def _is_one_loss(name: str) -> bool:
+    return bool(_LOSS.match(name)) and name not in NAMES["val_loss"]
 
 
 def _number(value: Any, where: str, name: str) -> float:

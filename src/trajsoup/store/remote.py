@@ -12,6 +12,7 @@ import io
 import os
 import posixpath
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -203,6 +204,7 @@ class RemotePath:
         return filesystem, filesystem._strip_protocol(self.url)
 
     def _connect(self) -> Any:
+        _require_network(self.url)
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
@@ -243,6 +245,11 @@ class RemotePath:
 Place = Path | RemotePath
 _FILESYSTEMS: dict[tuple[object, ...], Any] = {}
 _LOCK = threading.Lock()
+_HOSTS = {  # scheme -> where its store is, and the variable that names another place
+    "gs": ("storage.googleapis.com", "STORAGE_EMULATOR_HOST"),
+    "gcs": ("storage.googleapis.com", "STORAGE_EMULATOR_HOST"),
+    "hf": ("huggingface.co", "HF_ENDPOINT"),
+}
 _KINDS = ("directory", "file")
 
 
@@ -263,6 +270,17 @@ def place(text: Place | str) -> Place:
             "and give credentials as the store's own tools read them"
         )
     return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
+
+
+def _require_network(url: str) -> None:
+    """Say at once that a store's host has no address here: its client would try for minutes and fill the screen."""
+    host, elsewhere = _HOSTS.get(url.split("://")[0].lower(), (None, ""))
+    if host is None or any(os.environ.get(name) for name in (elsewhere, "HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
+        return
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError as error:
+        raise StoreError(f"cannot reach {url}: {host} is not found ({error}): check the network") from error
 
 
 def _client_options(url: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
 from trajsoup.store.formats import PICKLES, format_of, loose_files, unread
 from trajsoup.store.formats.dcp import INSIDE
-from trajsoup.store.metrics import Point, read_metrics, read_trainer_state
+from trajsoup.store.metrics import Point, read_metrics, read_trainer_state, with_metric
 from trajsoup.store.remote import Place, place
 from trajsoup.store.trainer_logs import LATEST, last_whole, read_logs, read_olmo_core
 
@@ -52,8 +52,11 @@ class Run:
     notes: tuple[str, ...] = ()
 
 
-def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
-    """Find every checkpoint of one run. `tokens_per_step` supplies the tokens where no log has them."""
+def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: str | None = None) -> Run:
+    """Find every checkpoint of one run.
+
+    `tokens_per_step` supplies the tokens where no log has them; `metric` names the validation loss where there are several.
+    """
     path = place(path)
     found = _find(path)
     if not found:
@@ -69,6 +72,8 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     points = [*_trainer_points(path, found), *listed] or read_logs(path, found)
     points += [point for p in found if p.is_dir() and (point := read_olmo_core(p)) is not None]
     points = list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
+    points, several = with_metric(points, metric, run=path)
+    notes += several
     saved = [_with_tokens(s, points, tokens_per_step) for s in saved]
     if len(saved) > 1:
         _require_positions(path, saved)
@@ -76,7 +81,8 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None) -> Run:
     _refuse_duplicates(path, saved)
     if path.is_dir():  # beside a lone file, most rows are its neighbours'
         notes += _unmatched(path, listed, saved)
-    return Run(path=path, checkpoints=tuple(_scored(saved, points)), notes=tuple(notes))
+    scored, moved = _with_nearest(_scored(saved, points), points)
+    return Run(path=path, checkpoints=tuple(scored), notes=(*notes, *moved))
 
 
 def is_one_checkpoint(path: Place | str) -> bool:
@@ -189,12 +195,7 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
     before: int | None = None
     for s in saved:
         own = [p for p in points if _belongs(p, s)]
-        window = [
-            p.train_loss
-            for p in points
-            if p.train_loss is not None
-            and (_belongs(p, s) or (p.step is not None and s.step is not None and (before or 0) < p.step <= s.step))
-        ]
+        window = _window(points, s, after=before or 0)
         result.append(
             replace(
                 s,
@@ -207,6 +208,43 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
         )
         before = s.step
     return result
+
+
+def _window(points: Sequence[Point], saved: Saved, *, after: int) -> list[float]:
+    """The training losses since the checkpoint before, in order. Of a step that a resumed run made twice, the later one."""
+    named: list[float] = []
+    steps: dict[int, float] = {}
+    for p in points:
+        if p.train_loss is None:
+            continue
+        if p.step is not None and saved.step is not None:
+            if after < p.step <= saved.step:
+                steps[p.step] = p.train_loss
+        elif _belongs(p, saved):
+            named.append(p.train_loss)
+    return [*named, *(steps[step] for step in sorted(steps))]
+
+
+def _with_nearest(saved: Sequence[Saved], points: Sequence[Point]) -> tuple[list[Saved], list[str]]:
+    """Where a run was evaluated at other steps than it was saved at: the nearest score, up to half an interval away."""
+    scored = {p.step: p for p in points if p.step is not None and (p.val_loss is not None or p.accuracy is not None)}
+    steps = [s.step for s in saved if s.step is not None]
+    reach = min((b - a for a, b in itertools.pairwise(steps)), default=0) // 2
+    found: list[Saved] = []
+    moved: list[str] = []
+    for s in saved:
+        at = s.step if s.val_loss is None and s.accuracy is None else None
+        distances = {} if at is None else {step: abs(step - at) for step in scored}
+        near = min(
+            (step for step in distances if distances[step] <= reach), key=lambda step: distances[step], default=None
+        )
+        if near is not None:
+            moved.append(f"{s.path.name} at step {near:,}")
+            s = replace(s, val_loss=scored[near].val_loss, accuracy=scored[near].accuracy)
+        found.append(s)
+    said = ", ".join(moved[:3]) + (", ..." if len(moved) > 3 else "")
+    note = f"saved and evaluated at different steps: the nearest score within {reach:,} steps counts ({said})"
+    return found, [note] if moved else []
 
 
 def _error_of_mean(losses: Sequence[float]) -> float | None:

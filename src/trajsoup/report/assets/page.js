@@ -35,6 +35,7 @@ function themed(layout, width) {
       if (narrow) result[key].tickfont = { size: 10 };
     }
   }
+  result.margin = { ...result.margin, t: Math.max(result.margin?.t ?? 0, 34) }; /* the toolbar has a strip of its own */
   if (narrow) result.margin = { ...result.margin, l: Math.min(result.margin.l, 44), r: 8 };
   return result;
 }
@@ -54,7 +55,8 @@ async function draw(element) {
     layout.height += 14 * Math.max(0, traces.filter((trace) => trace.showlegend !== false).length - 2);
     element.style.height = `${layout.height}px`;
   }
-  await Plotly.react(element, traces, layout, settings);
+  const bar = element.clientWidth < 640 ? false : "hover"; /* there the legend lies above */
+  await Plotly.react(element, traces, layout, { ...settings, displayModeBar: bar });
   if (!element.dataset.drawn) {
     element.dataset.drawn = "yes";
     element.on("plotly_click", (event) => {
@@ -225,6 +227,7 @@ addEventListener("beforeprint", () => {
   root.dataset.theme = "light";
   folded = all("details:not([open])");
   folded.forEach((one) => { one.open = true; }); /* paper cannot unfold */
+  for (const element of all(".plot:not([data-drawn])")) draw(element); /* nor wait */
   for (const element of all(".plot[data-drawn]")) Plotly.relayout(element, themed(data.figures[element.dataset.figure].layout, 640));
 });
 addEventListener("afterprint", () => {

@@ -59,7 +59,7 @@ def require_format(place: Place) -> Format:
         if place.is_file():
             raise CheckpointError(f"{place} {unread()}")
         if not place.is_dir():
-            raise CheckpointError(f"there is no checkpoint at {place}: check the path")
+            raise CheckpointError(f"there is no checkpoint at {place}: check the path{hub_hint(place)}")
         others = sorted(path.name for path in place.iterdir() if path.name.endswith(PICKLES))
         raise CheckpointError(
             f"{place} holds no checkpoint: {f'{others[0]} {unread()}' if others else 'check the path'}"
@@ -67,9 +67,18 @@ def require_format(place: Place) -> Format:
     return found
 
 
+def hub_hint(place: Place) -> str:
+    """What to add where a path that is not there looks like the name of a model on a hub."""
+    parts = str(place).split("/")
+    if len(parts) != 2 or not all(parts) or parts[0] in (".", "..", "~") or place.parent.exists():
+        return ""
+    return f"; if it is a model of the Hugging Face hub, fetch it: hf download {place} --local-dir {place}"
+
+
 def unread() -> str:
     """What to say of a file that may hold weights and is no checkpoint to us."""
     return (
         f"is a part of no checkpoint that is read here ({', '.join(sorted(FORMATS))}): if it holds weights, load them in "
-        "the framework that wrote them and save them as safetensors"
+        "the framework that wrote them and save them as safetensors (accelerate merge-weights DIR OUT for FSDP shards, "
+        "zero_to_fp32.py in the folder for DeepSpeed's)"
     )

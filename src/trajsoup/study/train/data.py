@@ -8,6 +8,7 @@ from pathlib import Path
 from trajsoup.errors import StudyError
 from trajsoup.lm.corpus import Corpus, load_corpus, require_same_tokenizer, require_vocabulary
 from trajsoup.store.checkpoint import load_json
+from trajsoup.store.formats import hub_hint
 from trajsoup.study.file.study import Study
 
 
@@ -35,5 +36,6 @@ def fork_config(fork_point: Path) -> dict[str, object]:
     """config.json of the fork point."""
     path = fork_point / "config.json"
     if not path.is_file():
-        raise StudyError(f"the fork point {fork_point} has no config.json: name a Hugging Face model folder")
+        hint = hub_hint(Path(*fork_point.parts[-2:])) if not fork_point.exists() else ""
+        raise StudyError(f"the fork point {fork_point} has no config.json: name a Hugging Face model folder{hint}")
     return load_json(path)
