@@ -23,6 +23,7 @@ import torch
 
 from trajsoup.errors import MismatchError, OutputError, TrainError
 from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_same
+from trajsoup.store.confined import append_own
 from trajsoup.store.publish import sync_tree
 from trajsoup.store.runs import STATE
 
@@ -139,8 +140,8 @@ def load_state(
 
 def append_metrics(folder: Path, row: dict[str, Any]) -> None:
     """Add one line to metrics.jsonl."""
-    with (folder / METRICS).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    with append_own(folder / METRICS) as file:
+        file.write(f"{json.dumps(row)}\n".encode())
 
 
 def rewind_metrics(folder: Path, *, tokens: int) -> None:

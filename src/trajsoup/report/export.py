@@ -23,6 +23,7 @@ from urllib.parse import unquote
 from trajsoup.errors import OutputError
 from trajsoup.report.page import FILE_POLICY, asset, plotly_script, script_json
 from trajsoup.report.section import Drawn
+from trajsoup.store.confined import inside
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SWITCHES = (
@@ -64,7 +65,7 @@ def export_figures(figures: Sequence[Drawn], folder: Path, *, browser: str) -> t
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for (name, kind), data in images.items():
-        path = folder / f"{name}.{kind}"
+        path = inside(folder, f"{name}.{kind}")
         path.write_bytes(data)
         written.append(path)
     return tuple(written)

@@ -15,6 +15,7 @@ from trajsoup.report.export import HOW_TO_GET_ONE, export_figures, find_browser
 from trajsoup.report.page import page_parts, render_page
 from trajsoup.report.sections import make_sections
 from trajsoup.report.study import open_study
+from trajsoup.store.confined import inside
 from trajsoup.store.publish import write_atomic
 
 NEEDED = ("plotly", "jinja2")
@@ -56,7 +57,7 @@ def write_report(study: Path | str, folder: Path | str | None = None, *, images:
     write_atomic(page, text)
     tables = [table for shown in made for table in shown.content.every_table]
     for table in tables:
-        write_atomic(folder / "tables" / f"{table.name}.csv", table.csv())
+        write_atomic(inside(folder / "tables", f"{table.name}.csv"), table.csv())
     write_atomic(folder / "tables.md", "\n".join(table.markdown() for table in tables))
     figures = [figure for shown in made for figure in shown.content.figures]
     written: tuple[Path, ...] = ()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trajsoup.errors import HeldError, StoreError
+from trajsoup.store.confined import open_own
 from trajsoup.store.json_file import read_json
 
 BEAT_SECONDS = 2.0
@@ -92,7 +93,7 @@ def this_process() -> Owner:
 
 
 def _take(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    fd = open_own(path, os.O_RDWR)
     try:
         locked = _lock(fd, path)
         before = owner_of(path)

@@ -10,6 +10,7 @@ from trajsoup.store.fields import declared
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file import study as study_module
 from trajsoup.study.file.study import ForeignStudy, Setup, Study, load_study, load_training_study
+from trajsoup.study.file.sweeps import parse_sweeps
 
 
 def load(tmp_path, text):
@@ -283,3 +284,9 @@ def test_a_file_is_parsed_once(tmp_path, monkeypatch):
 
 def test_what_a_file_of_runs_may_hold_besides_is_what_every_study_has():
     assert set(FOR_RUN) == {f.key for f in declared(Setup)}
+
+
+@pytest.mark.parametrize("name", ["../../../OUT/pwned", "a/b", "", ".hidden", "a" * 65])
+def test_the_name_of_a_sweep_that_is_no_file_name_is_refused(tmp_path, name):
+    with pytest.raises(StudyError, match="the name of a sweep is that of a file"):
+        parse_sweeps({name: {"kind": "coefficients"}}, where="sweeps")

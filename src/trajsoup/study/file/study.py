@@ -11,7 +11,6 @@ relative to the file.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from trajsoup.errors import StudyError
 from trajsoup.lm.builtin import FORK_POINT, fork_point_of, parse_model_folder
 from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Kind, RunsFile, kind_of
+from trajsoup.store.confined import PLAIN
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, read
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
@@ -36,7 +36,6 @@ from trajsoup.study.file.trainer import Builtin, Command, parse_trainer
 from trajsoup.study.publish import parse_publish
 from trajsoup.study.sweeps.table import Sweep
 
-BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SEED_STEP = 10_000  # between the data orders of two seeds
 
 
@@ -133,7 +132,7 @@ class Study(Setup):
         if not self.recipes:
             raise StudyError("`branches` is empty: name -> the fields of the baseline that this branch changes")
         for name in self.recipes:
-            if not BRANCH_NAME.fullmatch(name):
+            if not PLAIN.fullmatch(name):
                 raise StudyError(f"branch name {name!r}: use letters, digits, dots, dashes and underscores")
         require_distinct(self.recipes)
         self.evaluation.require_among(self.recipes, where="evaluate")

@@ -7,6 +7,7 @@ from typing import Any
 
 from trajsoup.core.quantity import parse_whole
 from trajsoup.errors import StudyError
+from trajsoup.store.confined import PLAIN
 from trajsoup.store.yaml_file import check_keys
 from trajsoup.study.sweeps.table import SWEEPS, Sweep
 
@@ -40,6 +41,10 @@ def parse_sweeps(data: Any, *, where: object) -> tuple[Sweep, ...]:
 
 
 def _sweep(name: str, data: Any, where: str) -> Sweep:
+    if not PLAIN.fullmatch(name):
+        raise StudyError(
+            f"{where}: the name of a sweep is that of a file: use letters, digits, dots, dashes, underscores"
+        )
     check_keys(data, tuple(SWEEP_FIELDS), where=where)
     kind = str(data.get("kind", name))
     if kind not in SWEEPS:

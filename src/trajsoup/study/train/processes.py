@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trajsoup.engine.executor import Member, Needs
 from trajsoup.errors import HeldError, TrainError
+from trajsoup.store.confined import append_own
 from trajsoup.store.lock import holding
 from trajsoup.study.train import tether
 from trajsoup.study.train.forked import ForkedBranch, can_fork, fork_branch
@@ -109,7 +110,7 @@ def start_branch(
             f"branch {process.branch!r}: cannot start {process.words[0]!r}: there is no such program: check the command"
         )
     words = process.words if process.single else (sys.executable, tether.__file__, *process.words)
-    with process.log.open("ab") as log:
+    with append_own(process.log) as log:
         if process.single and can_fork():
             return fork_branch(words[3:], full, files=[log.fileno(), *(() if lock is None else (lock,))])
         # a session of its own, so that an interrupt reaches it from here alone, together with its children
