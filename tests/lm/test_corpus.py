@@ -96,6 +96,8 @@ def test_of_a_held_out_document_no_more_than_its_beginning_is_scored(tmp_path, k
     assert np.diff(cut.validation.starts)[0] == 20
     assert cut.validation.tokens[:19].tolist() == first.tolist()
     assert cut.validation.tokens[19] == 0
+    assert cut.validation.targets[:2].tolist() == [19, np.diff(full.validation.starts)[1]]
+    assert full.validation.cut is None
     assert np.diff(cut.validation.starts)[1] == np.diff(full.validation.starts)[1]
     assert cut.train.digest == full.train.digest
     if kind == "jsonl":

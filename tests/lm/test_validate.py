@@ -50,6 +50,23 @@ def test_sums_equal_the_definition_token_by_token(config, batch_tokens):
     assert losses.targets.tolist() == [len(d) + 1 for d in documents]
 
 
+def test_the_end_of_a_document_that_was_cut_is_not_predicted():
+    """The text goes on there: with 16 tokens of each document, a sixteenth of the loss was about ends that are none."""
+    model, documents = make_model(llama_config()), [d for d in some_documents(6) if len(d) > 1]
+    cut = np.arange(len(documents)) % 2 == 0
+    settings = ValidationSettings(window=8)
+    losses = document_losses(model, token_set(*documents, cut=cut), settings=settings)
+    whole = document_losses(model, token_set(*documents), settings=settings)
+    assert losses.targets.tolist() == [len(d) + 1 - c for d, c in zip(documents, cut, strict=True)]
+    assert losses.nll[~cut] == pytest.approx(whole.nll[~cut], rel=1e-5)
+    assert (losses.nll[cut] < whole.nll[cut]).all()
+    text = [END, *documents[0]]
+    with torch.inference_mode():
+        begin = (len(text) - 1) // 8 * 8
+        end = torch.log_softmax(model(torch.tensor([text[begin:]])).logits[0, -1], -1)[END].item()
+    assert whole.nll[0] - losses.nll[0] == pytest.approx(-end, rel=1e-3)
+
+
 def test_the_loss_is_weighted_by_tokens_not_by_documents():
     losses = document_losses(make_model(llama_config()), token_set(*some_documents()))
     assert losses.loss() == pytest.approx(losses.nll.sum() / losses.targets.sum())

@@ -33,7 +33,7 @@ from trajsoup.store.digest import sha256_file
 from trajsoup.store.fields import Name
 from trajsoup.store.publish import publishing
 
-FORMAT = 2  # raise it when the same input would give other tokens
+FORMAT = 3  # raise it when the same input would give other tokens
 Files = tuple[Path, ...]
 HELD_OUT = (Split.VALIDATION, Split.TEST)
 HELD_OUT_SHARE = 0.05  # of a user's training documents, for a validation or test set that was not named
@@ -50,6 +50,13 @@ class TokenSet:
     document_bytes: NDArray[np.int64] | None = None  # UTF-8 bytes of each document; None: known only as tokens
     source: NDArray[np.uint8] | None = None  # by document: position in source_names
     source_names: tuple[str, ...] = ()
+    cut: NDArray[np.bool_] | None = None  # by document: its end-of-text stands where it was cut; None: all are whole
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """By document: its tokens that are predicted. The end of one that was cut is not: the text goes on there."""
+        lengths = np.diff(self.starts)
+        return lengths if self.cut is None else lengths - self.cut
 
     @property
     def n_documents(self) -> int:
@@ -288,6 +295,7 @@ def _open(
             document_bytes=arrays["document_bytes"] if entry["bytes_known"] else None,
             source=arrays["source"],
             source_names=tuple(record["source_names"]),
+            cut=arrays["cut"] if len(arrays["cut"]) else None,
         )
     tokenizer = spec.tokenizer or folder / "tokenizer"
     return Corpus(**sets, tokenizer=tokenizer, vocab_size=record["vocab_size"])

@@ -32,11 +32,14 @@ def subset(tokens: TokenSet, chosen: np.ndarray) -> TokenSet:
     parts = [tokens.tokens[tokens.starts[i] : tokens.starts[i + 1]] for i in chosen]
     starts = np.cumsum([0, *(len(part) for part in parts)])
     joined = np.concatenate(parts)
+    cut = None if tokens.cut is None or not tokens.cut[chosen].any() else tokens.cut[chosen]
+    marks = b"" if cut is None else cut.tobytes()
     return TokenSet(
         tokens=joined,
         starts=starts,
-        digest=hashlib.sha256(joined.tobytes() + starts.tobytes()).hexdigest(),
+        digest=hashlib.sha256(joined.tobytes() + starts.tobytes() + marks).hexdigest(),
         document_bytes=None if tokens.document_bytes is None else tokens.document_bytes[chosen],
         source=None if tokens.source is None else tokens.source[chosen],
         source_names=tokens.source_names,
+        cut=cut,
     )

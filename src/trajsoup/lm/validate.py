@@ -79,7 +79,7 @@ def document_losses(model: Any, tokens: TokenSet, *, settings: ValidationSetting
         model.train(was_training)
     return DocumentLosses(
         nll=nll,
-        targets=np.diff(tokens.starts[: count + 1]),
+        targets=tokens.targets[:count],
         document_bytes=None if tokens.document_bytes is None else tokens.document_bytes[:count],
         source=None if tokens.source is None else tokens.source[:count],
         source_names=tokens.source_names,
@@ -117,7 +117,7 @@ def require_fits(model: Any, tokens: TokenSet, *, settings: ValidationSettings) 
 
 def batches(tokens: TokenSet, *, count: int, settings: ValidationSettings) -> Iterator[Batch]:
     """Cut documents into windows and group windows of like length, so that little is padding."""
-    document, start, length = _windows(tokens.starts[: count + 1], window=settings.window)
+    document, start, length = _windows(tokens.starts[:count], tokens.targets[:count], window=settings.window)
     for rows in like_lengths(length, batch_tokens=settings.batch_tokens):
         inputs, targets = (np.zeros((len(rows), length[rows[0]]), np.int64) for _ in range(2))
         for i, row in enumerate(rows):
@@ -219,13 +219,12 @@ def _split_head(model: Any) -> Sequence[Any] | None:
 
 
 def _windows(
-    starts: NDArray[np.int64], *, window: int
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], *, window: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Document, first target and number of targets of every window."""
-    lengths = np.diff(starts)
     pieces = -(-lengths // window)
     document = np.repeat(np.arange(len(lengths)), pieces)
     within = np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    first = starts[:-1][document] + within * window
-    size = np.minimum(window, starts[1:][document] - first)
+    first = starts[document] + within * window
+    size = np.minimum(window, lengths[document] - within * window)
     return document, first, size

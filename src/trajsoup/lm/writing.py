@@ -26,7 +26,8 @@ COPY_TOKENS = 1 << 24  # of a token file at a time
 class TokenWriter:
     """Encodes documents into `<split>.tokens` and `<split>.npz`, and describes them in corpus.json.
 
-    A document of a set with `most_tokens` is cut there: its beginning is written, and the end-of-text after it.
+    A document of a set with `most_tokens` is cut there: its beginning is written, and the end-of-text after it, which is
+    marked as not its own: nobody is to predict it.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class TokenWriter:
         self.lengths: dict[Split, list[int]] = {split: [] for split in Split}
         self.nbytes: dict[Split, list[int]] = {split: [] for split in Split}
         self.source: dict[Split, list[int]] = {split: [] for split in Split}
+        self.cut: dict[Split, list[bool]] = {split: [] for split in Split}
 
     def add(self, split: Split, document: Document) -> None:
         """Take one document."""
@@ -81,8 +83,10 @@ class TokenWriter:
             for last, length in zip(ends, lengths, strict=True):
                 self._write(split, tokens[last - length : last - length + min(length, most) - 1])
                 self._write(split, tokens[last - 1 : last])
+            self.cut[split] += (lengths > most).tolist()
             lengths = np.minimum(lengths, most)
         else:
+            self.cut[split] += [False] * len(lengths)
             for start in range(0, int(ends[-1]), COPY_TOKENS):
                 self._write(split, tokens[start : min(start + COPY_TOKENS, int(ends[-1]))])
         self.lengths[split] += lengths.tolist()
@@ -97,11 +101,14 @@ class TokenWriter:
             starts = np.cumsum([0, *self.lengths[split]], dtype="<i8")
             self.hashes[split].update(starts.tobytes())
             known = len(self.nbytes[split]) == len(starts) - 1
+            cut = np.array(self.cut[split] if any(self.cut[split]) else [], np.bool_)
+            self.hashes[split].update(cut.tobytes())
             np.savez(
                 self.folder / f"{split.value}.npz",
                 starts=starts,
                 document_bytes=np.array(self.nbytes[split] if known else [], "<i8"),
                 source=np.array(self.source[split], np.uint8),
+                cut=cut,
             )
             sets[split.value] = {
                 "documents": len(starts) - 1,
@@ -124,6 +131,7 @@ class TokenWriter:
         for (split, document), encoded in zip(self.waiting, encode(texts, add_special_tokens=False), strict=True):
             text, found = document.text, encoded.ids
             most = self.most_tokens.get(split)
+            self.cut[split].append(most is not None and len(found) >= most)
             if most is not None and len(found) >= most:
                 found = found[: most - 1]
                 text = text[: encoded.offsets[most - 2][1]] if most > 1 else ""

@@ -217,7 +217,7 @@ def _nothing(tokens: TokenSet, suite: _Suite, kind: type[KIND], settings: ScoreS
     count = tokens.n_documents if limit is None else min(limit, tokens.n_documents)
     losses = DocumentLosses(
         nll=np.full(count, np.nan),
-        targets=np.diff(tokens.starts[: count + 1]),
+        targets=tokens.targets[:count],
         document_bytes=None if tokens.document_bytes is None else tokens.document_bytes[:count],
         source=None if tokens.source is None else tokens.source[:count],
         source_names=tokens.source_names,
