@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PEER := .venv-mergekit
 LITGPT := .venv-litgpt
+MEGATRON := .venv-megatron
 
 .PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak clean
 
@@ -25,7 +26,7 @@ test: $(VENV)/.dev lint  ## everything but slow and peer tests
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done  ## mergekit's merges and litgpt's training, each in its own environment
+test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done  ## mergekit's merges, litgpt's training, Megatron's checkpoints, each in its own environment
 	$(BIN)/python -m pytest -m peers
 
 test-all: test test-slow test-peers
@@ -75,5 +76,11 @@ $(LITGPT)/.done: constraints.txt
 	$(LITGPT)/bin/python -m pip uninstall --quiet --yes torchvision  # may not fit this torch; litgpt's pretraining needs none
 	touch $@
 
+$(MEGATRON)/.done: constraints.txt
+	test -x $(MEGATRON)/bin/python || $(PYTHON) -m venv $(MEGATRON)
+	$(MEGATRON)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy packaging psutil
+	$(MEGATRON)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) demo-output results-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) demo-output results-output .pytest_cache .ruff_cache .hypothesis

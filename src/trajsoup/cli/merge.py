@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -59,6 +60,13 @@ _SPELLINGS = {
     "float64": "fp64",
 }
 _EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
+
+
+class OutputFormat(StrEnum):
+    """What the soup is written as."""
+
+    SAFETENSORS = "safetensors"
+    SAME = "same"
 
 
 def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
@@ -197,6 +205,10 @@ def merge(
             show_default=False,
         ),
     ] = None,
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option("--format", help="same: a torch DCP folder like the ingredients', which their trainer loads."),
+    ] = OutputFormat.SAFETENSORS,
     exact_from: Annotated[
         str | None,
         typer.Option(
@@ -220,6 +232,9 @@ def merge(
     dtype = _SPELLINGS.get(dtype or "", dtype)
     if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
         raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
+    same = output_format is OutputFormat.SAME
+    if same:
+        _refuse(context, ("like", "names"), "rename tensors, and --format same keeps the trainer's names")
     from trajsoup.merge.choice import Choice
 
     choice = Choice(
@@ -250,6 +265,7 @@ def merge(
         exact_from=exact_from,
         like=like,
         names=names,
+        same_format=same,
         validation=validation or [],
     )
     if dry_run:
@@ -285,6 +301,7 @@ def _plan(
     exact_from: str | None,
     like: str | None,
     names: Path | None,
+    same_format: bool,
     validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
@@ -305,6 +322,7 @@ def _plan(
         "exact_from": exact_from,
         "like": None if like is None else place(like),
         "names": names,
+        "same_format": same_format,
     }
     if named:
         _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")

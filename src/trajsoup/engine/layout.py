@@ -2,7 +2,8 @@
 
 checkpoints -> Layout (output files) -> spans (runs of like bytes) -> blocks (units of work)
 
-An output is safetensors. An ingredient may lie in any number of boxes: a span ends where a run of any ingredient does.
+An output is safetensors, or torch DCP. An ingredient may lie in any number of boxes: a span ends where a run of any
+ingredient does.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from trajsoup.errors import CheckpointError
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.formats.safetensors import SINGLE, Entry, Header, Safetensors, build_header, read_header
+from trajsoup.store.formats.dcp import METADATA, Dcp
+from trajsoup.store.formats.dcp_writer import lay_out
+from trajsoup.store.formats.safetensors import SINGLE, Entry, Header, Safetensors, build_header
 from trajsoup.store.source import PAGE
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
@@ -29,6 +33,7 @@ class OutputFile:
     name: str
     lead: bytes
     header: Header
+    fixed: tuple[tuple[int, bytes], ...] = ()  # (offset, bytes) that stand between the tensors, in some formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Layout:
     """The files of an output, the same for every row."""
 
     files: tuple[OutputFile, ...]
+    listing: tuple[str, bytes] | None = None  # a file that says where the tensors lie: its name and its content
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +50,7 @@ class Layout:
 
     def index(self) -> dict[str, object] | None:
         """The content of model.safetensors.index.json; None for a single file."""
-        if len(self.files) == 1:
+        if len(self.files) == 1 or self.listing is not None:
             return None
         total = sum(t.nbytes for file in self.files for t in file.header.tensors.values())
         weight_map = {name: file.name for file in self.files for name in file.header.tensors}
@@ -98,9 +104,27 @@ def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: 
     )
 
 
+def same_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
+    """Lay the output out as a folder of `template`'s own format, which its trainer loads: torch DCP."""
+    if not isinstance(template.format, Dcp):
+        raise CheckpointError(
+            f"{template.path} is {template.format.name}, and --format same writes torch DCP only: leave it out"
+        )
+    tensors = {
+        name: ((dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape) for name, t in template.tensors.items()
+    }
+    made = lay_out(template.folder, tensors, file_bytes=shard_bytes)
+    files = tuple(OutputFile(file.name, b"", file.header, file.fixed) for file in made.files)
+    return Layout(files, (METADATA, made.metadata))
+
+
 def layout_of(output: Checkpoint) -> Layout:
-    """The layout of an output that is there."""
-    return Layout(tuple(OutputFile(path.name, b"", read_header(path)) for path in output.files))
+    """The layout of an output that is there, each of whose tensors is one box."""
+    held: list[dict[str, Entry]] = [{} for _ in output.files]
+    for name, (dtype, shape, (box,), _) in output.tensors.items():
+        held[box.file][name] = Entry(dtype, shape, box.offset, box.nbytes)
+    headers = [Header(tensors, {}, 0, size) for tensors, size in zip(held, output.sizes, strict=True)]
+    return Layout(tuple(OutputFile(path.name, b"", h) for path, h in zip(output.files, headers, strict=True)))
 
 
 def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:

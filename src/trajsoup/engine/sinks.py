@@ -12,7 +12,7 @@ import numpy as np
 
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
-from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.digest import OrderedDigest, sha256_file
 from trajsoup.store.source import PAGE, open_direct
 from trajsoup.store.stored import FLOATS
 
@@ -32,7 +32,9 @@ class FileSink:
             self._direct.append(open_direct(folder / file.name, os.O_WRONLY))
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
-        self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if digest else []
+        plain = digest and not any(file.fixed for file in layout.files)  # else they are hashed when they are whole
+        self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if plain else []
+        self._hash_after = digest and not plain
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
         """Write the block in place: past the page cache if it is whole pages, which is several times faster."""
@@ -52,8 +54,11 @@ class FileSink:
         """Flush the data, then make the files valid. Return each file's sha256, if it was asked for."""
         for fd, file in zip(self._fds, self.layout.files, strict=True):
             os.fsync(fd)
-            os.pwrite(fd, file.lead, 0)
+            for offset, piece in ((0, file.lead), *file.fixed):
+                os.pwrite(fd, piece, offset)
             os.fsync(fd)
+        if self._hash_after:
+            return {file.name: sha256_file(self.folder / file.name) for file in self.layout.files}
         return {file.name: d.hexdigest() for file, d in zip(self.layout.files, self._digests, strict=False)}
 
     def cancel(self) -> None:

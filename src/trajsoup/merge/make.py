@@ -15,6 +15,7 @@ from trajsoup.engine.object_sink import ObjectSink
 from trajsoup.engine.shards import blend_shards
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
+from trajsoup.errors import OutputError
 from trajsoup.merge.plan import SoupPlan, require_output
 from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_provenance
 from trajsoup.store.checkpoint import INDEX
@@ -39,6 +40,8 @@ def make_soup(
     """
     out = place(out)
     require_output(plan, out)
+    if executor is not None and plan.layout.listing is not None:
+        raise OutputError("--format same is written by one machine: leave out --engine")
 
     def together(folder: Place, records: Path) -> Provenance:
         assert executor is not None

@@ -19,7 +19,7 @@ from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
 from trajsoup.core.tensor_groups import PARTS
 from trajsoup.engine.gram import gram
-from trajsoup.engine.layout import Layout, make_layout
+from trajsoup.engine.layout import Layout, make_layout, same_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, choose
@@ -74,6 +74,7 @@ def plan_soup(
     exact_from: Place | str | None = None,
     like: Place | str | None = None,
     names: Path | None = None,
+    same_format: bool = False,
     scoring: Scoring | None = None,
     descending: Descending | None = None,
 ) -> SoupPlan:
@@ -94,6 +95,7 @@ def plan_soup(
         exact_from=exact_from,
         like=like,
         names=names,
+        same_format=same_format,
         choice=choice,
         verdicts=verdicts,
         notes=(*study.notes, *notes),
@@ -124,6 +126,7 @@ def plan_row(
     exact_from: Place | str | None = None,
     like: Place | str | None = None,
     names: Path | None = None,
+    same_format: bool = False,
     choice: Choice | None = None,
     verdicts: tuple[Verdict, ...] = (),
     notes: tuple[str, ...] = (),
@@ -131,7 +134,7 @@ def plan_row(
     """Open and check the ingredients of an explicit row, whose keys are paths.
 
     `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
-    where the frameworks known here are not enough.
+    where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are.
     """
     row.require_sum_one()
     opened = _open_all(row.weights)
@@ -158,12 +161,12 @@ def plan_row(
         row=row,
         checkpoints=checkpoints,
         candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
-        layout=make_layout(
-            template if same_dtypes(template, first) else first,
+        layout=(same_layout if same_format else make_layout)(
+            template if same_dtypes(template, first) and not same_format else first,
             dtype=None if dtype is None else DTYPES[dtype],
             shard_bytes=shard_bytes,
         ),
-        template=template,
+        template=first if same_format else template,
         choice=choice,
         verdicts=verdicts,
         notes=(*notes, *_warnings(template)),
@@ -227,6 +230,10 @@ def require_output(plan: SoupPlan, out: Place | str) -> None:
     out = place(out)
     inputs = [*(checkpoint.path for checkpoint in plan.checkpoints.values()), plan.template.path]
     if isinstance(out, RemotePath):
+        if plan.layout.listing is not None:
+            raise OutputError(
+                f"--format same writes to a file system, and {out} is in a store: copy the folder there after"
+            )
         place_of_out = out.resolve()
         for path in inputs:
             if isinstance(path, RemotePath) and path.resolve() in (place_of_out, *place_of_out.parents):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from trajsoup.store.yaml_file import decode_yaml
 
 FORMAT = "trajsoup/soup/1"
 RECORD = "soup.json"
+TRAINERS_OWN = ("metadata.json", "common.pt")  # of Megatron: what its loader reads beside the weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,10 @@ class Provenance:
             "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
             "names": None if self.names is None else self.names.record(),
+            "left_out": _left_out(self.template),
             "output": {
+                "format": "safetensors" if self.layout.listing is None else self.template.format.name,
+                "optimizer_state": "absent",
                 "bytes": self.layout.nbytes,
                 "files": {file.name: self.files.get(file.name) for file in self.layout.files},
                 "side_files": dict(self.side_files or {}),
@@ -100,6 +105,13 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
         else:
             shutil.copyfile(source, target)
     _say_dtype(folder / "config.json", provenance)
+    if provenance.layout.listing is not None:
+        name, content = provenance.layout.listing
+        (folder / name).write_bytes(content)
+        for beside in TRAINERS_OWN:
+            source = provenance.template.folder / beside
+            if source.is_file():
+                (folder / beside).write_bytes(source.read_bytes())
     index = provenance.layout.index()
     if index is not None:
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
@@ -189,6 +201,11 @@ def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
     c = ingredient.candidate
     known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k not in _NOT_SAID}
     return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
+
+
+def _left_out(template: Checkpoint) -> dict[str, int]:
+    """What the ingredients hold beside weights, and the soup does not: how many entries under each word."""
+    return dict(Counter(name.split(".")[0] for name in template.left_out))
 
 
 def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:

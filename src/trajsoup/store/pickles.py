@@ -11,7 +11,7 @@ depth, since hashing a nest of tuples that share their parts takes exponential t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -58,6 +58,49 @@ def unpickle(raw: bytes, *, known: frozenset[str], where: str) -> Any:
             f"{where} is damaged: its pickle breaks off or breaks the rules at byte {machine.position:,}. Copy or save "
             "it again"
         ) from error
+
+
+def pickled(value: Any) -> bytes:
+    """The pickle (protocol 2) that `unpickle` reads as `value`: names and `Record`s become what they stand for."""
+    return b"\x80\x02" + b"".join(_pickled(value)) + b"."
+
+
+def _pickled(value: Any) -> Iterator[bytes]:
+    if value is None or isinstance(value, bool):
+        yield {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    elif isinstance(value, Name):
+        module, _, name = value.rpartition(".")
+        yield f"c{module}\n{name}\n".encode()
+    elif isinstance(value, str):
+        raw = value.encode("utf-8", "surrogatepass")
+        yield b"X" + struct.pack("<L", len(raw)) + raw
+    elif isinstance(value, int):
+        raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+        yield b"\x8a" + bytes([len(raw)]) + raw
+    elif isinstance(value, tuple | list):
+        yield b"(" if isinstance(value, tuple) else b"]("
+        for inner in value:
+            yield from _pickled(inner)
+        yield b"t" if isinstance(value, tuple) else b"e"
+    elif isinstance(value, dict):
+        yield b"}("
+        for key, inner in value.items():
+            yield from _pickled(key)
+            yield from _pickled(inner)
+        yield b"u"
+    elif isinstance(value, Record) and value.kind == "persistent":
+        yield from _pickled(value.args[0])
+        yield b"Q"
+    else:
+        assert isinstance(value, Record)
+        yield from _pickled(Name(value.kind))
+        yield from _pickled(value.args)
+        if value.state:  # an object: made empty, then given its state
+            yield b"\x81"
+            yield from _pickled(value.state)
+            yield b"b"
+        else:
+            yield b"R"
 
 
 class _Machine:

@@ -23,14 +23,15 @@ METADATA = ".metadata"
 MEGATRON = "metadata.json"  # of Megatron-Core: which backend wrote the folder
 INSIDE = ("model_and_optim", "pytorch_model_fsdp_0")  # where OLMo-core and accelerate put the folder in theirs
 REQUESTS = 16  # at once, to an object store
-_META = "torch.distributed.checkpoint.metadata."
+MODULE = "torch.distributed.checkpoint.metadata."
+STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 _PLAN = "torch.distributed.checkpoint.planner."
 KNOWN = frozenset(
     {
         *DTYPES,
         *BESIDE,
         *(
-            _META + name
+            MODULE + name
             for name in (
                 "BytesStorageMetadata",
                 "ChunkStorageMetadata",
@@ -43,7 +44,7 @@ KNOWN = frozenset(
             )
         ),
         *(_PLAN + name for name in ("SavePlan", "TensorWriteData", "WriteItem", "WriteItemType", "BytesIOWriteData")),
-        "torch.distributed.checkpoint.filesystem._StorageInfo",
+        STORAGE_INFO,
         "megatron.core.dist_checkpointing.strategies.torch.MCoreMetadata",
         "megatron.core.dist_checkpointing.strategies.torch.MCoreSavePlan",
     }
@@ -113,8 +114,8 @@ class Dcp:
         )
 
 
-def read_metadata(folder: Place) -> tuple[list[Entry], list[str]]:
-    """The tensors of a folder, in their order, and the keys of what is no tensor."""
+def read_metadata(folder: Place) -> tuple[list[Entry], dict[str, Chunk]]:
+    """The tensors of a folder, in their order, and where that lies which is no tensor, by key."""
     path = folder / METADATA
     with reading(path):
         size = path.stat().st_size
@@ -126,7 +127,7 @@ def read_metadata(folder: Place) -> tuple[list[Entry], list[str]]:
         raise CheckpointError(f"{path} is damaged: it does not describe a checkpoint. Copy or save it again") from error
 
 
-def _entries(path: Place, root: Any) -> tuple[list[Entry], list[str]]:
+def _entries(path: Place, root: Any) -> tuple[list[Entry], dict[str, Chunk]]:
     paths = root.get("planner_data")
     paths = paths if isinstance(paths, dict) else {}
     places: dict[tuple[str, tuple[int, ...]], Record] = {}
@@ -136,10 +137,10 @@ def _entries(path: Place, root: Any) -> tuple[list[Entry], list[str]]:
             raise CheckpointError(f"{path} is damaged: it has two places for {key[0]!r}. Copy or save it again")
         places[key] = info
     found: list[Entry] = []
-    others: list[str] = []
+    others: dict[str, Chunk] = {}
     for key, what in root.state["state_dict_metadata"].items():
-        if what.kind != _META + "TensorStorageMetadata":
-            others.append(str(key))
+        if what.kind != MODULE + "TensorStorageMetadata":
+            others[str(key)] = _chunk(path, key, (), (), places)
             continue
         dtype = DTYPES.get(_dtype(what.state["properties"]))
         if dtype is None:
@@ -147,7 +148,8 @@ def _entries(path: Place, root: Any) -> tuple[list[Entry], list[str]]:
                 f"{path}: tensor {key!r} has the dtype {_dtype(what.state['properties'])!r}, which is not known here: "
                 "save it in another"
             )
-        chunks = [_chunk(path, key, c, places) for c in what.state["chunks"]]
+        pieces = [(_numbers(c.state["offsets"]), _numbers(c.state["sizes"])) for c in what.state["chunks"]]
+        chunks = [_chunk(path, key, *piece, places) for piece in pieces]
         shape = _numbers(what.state["size"])
         found.append(Entry(str(key), _path(paths.get(key), key), dtype, shape, tuple(chunks)))
     return found, others
@@ -169,8 +171,13 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return found
 
 
-def _chunk(path: Place, key: Any, chunk: Record, places: Mapping[tuple[str, tuple[int, ...]], Record]) -> Chunk:
-    start, shape = _numbers(chunk.state["offsets"]), _numbers(chunk.state["sizes"])
+def _chunk(
+    path: Place,
+    key: Any,
+    start: tuple[int, ...],
+    shape: tuple[int, ...],
+    places: Mapping[tuple[str, tuple[int, ...]], Record],
+) -> Chunk:
     info = places.get((key, start))
     if info is None:
         raise CheckpointError(f"{path} is damaged: it has no place for {key!r} at {list(start)}. Copy or save it again")
