@@ -1,4 +1,5 @@
 import importlib.util
+import inspect
 import re
 import shutil
 import subprocess
@@ -104,8 +105,12 @@ def test_every_name_of_the_package_is_typed_and_shown_or_documented():
     text = (SOURCE / "__init__.py").read_text()
     typed = set(re.findall(r"^    from trajsoup\.[\w.]+ import \w+ as (\w+)$", text, re.MULTILINE))
     assert typed == set(trajsoup.__all__) - {"__version__"}
+    page = (ROOT / "docs" / "python.md").read_text()
     for name in typed:
-        assert getattr(trajsoup, name).__doc__, name
+        assert re.search(rf"\b{name}\b", page), f"docs/python.md does not show {name}"
+        documented = getattr(trajsoup, name).__doc__ or ""
+        assert documented, name
+        assert ">>>" in documented or not inspect.isfunction(getattr(trajsoup, name)), f"{name} has no example"
 
 
 def test_no_page_links_to_a_missing_file():

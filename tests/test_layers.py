@@ -77,6 +77,23 @@ def test_training_libraries_stay_in_the_language_model_layer(path):
     assert not {name.split(".")[0] for name in imported(path)} & TRAINING
 
 
+PARSERS = {  # who parses, and why it is not the one loader
+    "json.loads": {
+        "store/json_file.py",
+        "errors.py",  # pip's own note on where the package came from; the lowest layer imports nothing
+        "store/formats/safetensors.py",  # a header in which a name stands twice is refused, as the library does
+    },
+    "yaml.load": {"store/yaml_file.py"},
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_one_loader_parses_json_and_one_yaml(path):
+    called = {ast.unparse(n.func) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)}
+    for name in called & {"json.loads", "json.load", "yaml.load", "yaml.safe_load", "msgspec.json.decode"}:
+        assert name_of(path) in PARSERS.get(name, {"store/json_file.py"})
+
+
 def test_the_reading_of_imports_sees_what_it_must():
     blend = ROOT / "engine" / "blend.py"
     assert {"core", "store", "engine", "errors"} == layers_imported(blend)

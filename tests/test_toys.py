@@ -33,6 +33,7 @@ evaluate: {validation_tokens: 1k, test_tokens: 1k, probe_tokens: 1k, ks: [1, 2],
            methods: [toy-greedy]}
 sweeps: [horizons, toy-sweep]
 """
+SWEPT = []  # each time that the toy's entries were made
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,6 +72,7 @@ def toys():
 
     @sweep(name="toy-sweep", title="Toys in a row", paper="a test", axis="toy", pairs=against_the_first, default=False)
     def toy_sweep(field, asked):
+        SWEPT.append(asked.name)
         soup = METHODS["trajectory-soup"]
         for scheme in ("equal", "toy-decay"):
             freedom = field.freedom(soup, [field.all_together], free=("k",), weights=scheme)
@@ -106,6 +108,7 @@ def studied(tmp_path_factory):
         write_toy(checkpoint, safetensors.torch.load_file(weights), codec="zlib")
         weights.unlink()
     records = run_found(folder, fork_point, runs, settings=SETTINGS, corpus=golden._corpus(folder))
+    assert SWEPT == ["toy-sweep"]  # for choosing, for scoring on test and for its record: once
     return folder / "found.yaml", Records(records.parent)
 
 

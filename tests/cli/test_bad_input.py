@@ -154,7 +154,7 @@ DAMAGE = {
     "shape": (rewritten(**{"norm.weight": torch.ones(9)}), r"tensor 'norm.weight' has shape \[8\] and \[9\]"),
     "dtype": (rewritten(**{"norm.weight": torch.ones(8)}), r"tensor 'norm.weight' has dtype BF16 and F32"),
     "config": (other_config, r"config.json has rope_theta in the second only"),
-    "config json": (broken_config, r"config.json is not valid JSON"),
+    "config json": (broken_config, r"config.json is damaged"),
     "tokenizer": (other_tokenizer, r"tokenizer.json differs"),
     "nan": (not_finite(float("nan")), r"/b/model-\d+-of-00002.safetensors: tensor 'layers.0.weight' holds NaN or Inf"),
     "inf": (not_finite(float("-inf")), r"/b/model-\d+-of-00002.safetensors: tensor 'layers.0.weight' holds NaN or Inf"),

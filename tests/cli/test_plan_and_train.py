@@ -48,6 +48,12 @@ def test_plan_refuses_what_does_not_fit_the_disk(run, tmp_path):
     assert "GB free" in result.output
 
 
+def test_scripts_for_a_batch_system_are_named_to_programs_too(run, tmp_path):
+    result = run("run", write_study(tmp_path, SMALL), "--emit", "slurm", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["scripts"].endswith("slurm")
+
+
 def test_train_runs_the_command_of_every_branch_and_says_where_it_is(run, tmp_path):
     result = run("train", write_study(tmp_path, own_trainer(tmp_path)), "--jobs", "2")
     assert result.exit_code == 0, (result.output, result.exception)

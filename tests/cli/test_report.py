@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import refused, succeeds
+from tests.command import refused, succeeds, trajsoup
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
 from trajsoup.errors import install
@@ -103,7 +103,8 @@ def test_status_of_a_folder_shows_the_same_overview_without_a_study_file(study):
     text = succeeds("status", study).out
     assert "● plan  ● train" in text
     assert "admitted" in text
-    assert "name the file itself" in refused("status", study, "--json")
+    stages = {line["stage"]: line["state"] for line in succeeds("status", study, "--json").json}
+    assert (stages["plan"], stages["answer"]) == ("done", "done")
 
 
 def test_status_watch_waits_for_a_study_follows_it_and_ends_with_it(tmp_path):
@@ -146,3 +147,9 @@ def read_until(terminal, text):
             pytest.fail(f"it ended, and {text!r} did not appear in {seen!r}")
         seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
     return seen
+
+
+def test_following_a_study_is_for_people_alone(study):
+    done = trajsoup("status", study, "--watch", "--json")
+    assert done.code == 2
+    assert "leave one of the two out" in done.err

@@ -71,7 +71,7 @@ def test_status_of_a_finished_and_of_a_new_study(study, tmp_path):
     assert {line["state"] for line in succeeds("status", study, "--json").json} == {"done"}
     shutil.rmtree(study.parent / "records")
     lines = succeeds("status", study, "--json").json
-    assert {line["state"] for line in lines} == {"to do"}
+    assert {line["state"] for line in lines} == {"waiting"}
     assert "EXP1 begun" in next(line["detail"] for line in lines if line["stage"] == "train")
 
 

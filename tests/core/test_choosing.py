@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import trajsoup.core
-from trajsoup.core import choosing, statistics
-from trajsoup.core.choosing import choose, with_scores
+from trajsoup.core import statistics
+from trajsoup.core.choosing import choose
 from trajsoup.core.pool import Candidate, Pool, ranked
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores, ValidationScores
 from trajsoup.core.signal import Signal
@@ -24,8 +24,9 @@ def scores_of(kind, loss, *accuracies):
     return kind(losses=DocumentLosses(nll=np.array([loss]), targets=np.array([1])), tasks=tasks)
 
 
-def pool_of(*keys):
-    candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i + 1) for i, key in enumerate(keys))
+def pool_of(**losses):
+    found = enumerate(losses.items(), start=1)
+    candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i, val_loss=loss) for i, (key, loss) in found)
     return Pool(branch="EXP1", candidates=candidates)
 
 
@@ -59,10 +60,9 @@ def test_validation_scores_are_not_test_scores_nor_the_other_way_round():
     assert not issubclass(ValidationScores, TestScores)
 
 
-@pytest.mark.parametrize("function", [choose, lambda scores: with_scores([pool_of("a")], scores)])
-def test_test_scores_are_refused_at_run_time_too(function):
+def test_test_scores_are_refused_at_run_time_too():
     with pytest.raises(ScoreError, match=r"a comes with TestScores.*validation scores only"):
-        function({"a": scores_of(TestScores, 1.0, 0.5)})
+        choose({"a": scores_of(TestScores, 1.0, 0.5)})
 
 
 def test_the_best_is_chosen_by_loss_or_by_accuracy():
@@ -77,28 +77,22 @@ def test_ties_go_to_the_first():
     assert choose(scores).name == "k2"
 
 
-def test_a_nan_is_reported_and_never_chosen_by_either_signal():
+def test_a_nan_is_never_chosen_by_either_signal():
     scores = {
         "nan": scores_of(ValidationScores, math.nan, math.nan),
         "inf": scores_of(ValidationScores, math.inf, 0.1),
         "fine": scores_of(ValidationScores, 9.0, 0.0),
     }
-    assert (choose(scores).name, choose(scores).unusable) == ("fine", ("nan", "inf"))
-    assert choose(scores, rank_by=Signal.ACCURACY).unusable == ("nan",)
+    assert (choose(scores).name, choose(scores).among) == ("fine", 1)
+    assert (choose(scores, rank_by=Signal.ACCURACY).name, choose(scores, rank_by=Signal.ACCURACY).among) == ("inf", 2)
     with pytest.raises(ScoreError, match="none can be chosen"):
         choose({"nan": scores["nan"]})
 
 
 def test_a_nan_checkpoint_is_left_out_of_the_ranking_and_of_every_soup():
-    scores = {key: scores_of(ValidationScores, loss) for key, loss in (("a", 2.0), ("b", math.nan), ("c", 1.0))}
-    (pool,) = with_scores([pool_of("a", "b", "c")], scores)
+    pool = pool_of(a=2.0, b=math.nan, c=1.0)
     assert [c.key for c in ranked(pool.candidates, rank_by=Signal.LOSS)] == ["c", "a"]
     assert set(soup_row([pool], k=2).weights) == {"a", "c"}
-
-
-def test_scores_are_attached_by_key_and_others_left_alone():
-    (pool,) = with_scores([pool_of("a", "b")], {"b": scores_of(ValidationScores, 1.5, 0.5, 1.0)})
-    assert [(c.val_loss, c.accuracy) for c in pool.candidates] == [(None, None), (1.5, 0.75)]
 
 
 def test_a_missing_signal_and_an_empty_choice_are_refused():
@@ -106,7 +100,6 @@ def test_a_missing_signal_and_an_empty_choice_are_refused():
         choose({"a": scores_of(ValidationScores, 1.0)}, rank_by=Signal.ACCURACY)
     with pytest.raises(ScoreError, match="no model"):
         choose({})
-    assert choosing.loss_of(ValidationScores()) is None
 
 
 def test_the_overall_average_is_over_configurations_and_categories_have_their_own_means():

@@ -13,7 +13,6 @@ from trajsoup.core.estimators import (
     components,
     fit_branches,
     member_gap,
-    member_variance,
 )
 from trajsoup.errors import TheoryError
 
@@ -73,14 +72,6 @@ def test_the_gap_is_the_curvature_weighted_variance_for_every_realisation(h):
     mean = w @ x
     exact = 0.5 * sum(wi * (xi - mean) @ h @ (xi - mean) for wi, xi in zip(w, x, strict=True))
     assert member_gap([loss(xi, h) for xi in x], merged=loss(mean, h), weights=w) == pytest.approx(exact)
-
-
-def test_member_variance_is_half_the_trace_of_h_times_the_sample_covariance():
-    x = np.random.default_rng(2).standard_normal((6, D))
-    exact = 0.5 * np.trace(FULL @ np.cov(x.T))
-    assert member_variance([loss(xi) for xi in x], merged=loss(x.mean(axis=0))) == pytest.approx(exact)
-    with pytest.raises(TheoryError, match="two members, got 1"):
-        member_variance([1.0], merged=1.0)
 
 
 @pytest.mark.parametrize("h", [FULL, SINGULAR])

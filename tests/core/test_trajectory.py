@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.trajectory import matched_horizons, matched_interval, merged_points
+from trajsoup.core.trajectory import matched_interval, merged_points
 from trajsoup.errors import GeometryError
 
 
@@ -38,9 +38,6 @@ def test_the_interval_bounds_the_points_but_not_the_window_behind_them():
 
 def test_the_matched_interval_is_what_all_branches_share():
     assert matched_interval([pool("A", 10, 20, 30, 40), pool("B", 15, 25, 35)], window=2) == (25, 35)
-    assert matched_horizons([pool("A", 10, 20, 30), pool("B", 20, 30, 40)]) == (20, 30)
-    assert matched_horizons([pool("A", 10), pool("B", 20)]) == ()
-    assert matched_horizons([]) == ()
 
 
 def test_intervals_that_do_not_match_name_the_two_branches():

@@ -276,7 +276,7 @@ def test_files_that_cannot_be_read_are_named_with_the_line_or_column(tmp_path):
     (tmp_path / "what.xyz").write_text("x")
     (tmp_path / "empty").mkdir()
     cases = {
-        "bad.jsonl": r"line 2 is not JSON",
+        "bad.jsonl": r"line 2 is damaged",
         "field.jsonl": r"no text in the field 'text' \(it has: body\)",
         "latin.txt": r"not UTF-8",
         "bad.parquet": r"not a readable Parquet",
@@ -288,6 +288,16 @@ def test_files_that_cannot_be_read_are_named_with_the_line_or_column(tmp_path):
         with pytest.raises(CorpusError, match=message):
             load_corpus(CorpusSpec(train=(tmp_path / name,), vocab_size=280), cache=tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("corpus-*"))
+
+
+@pytest.mark.parametrize("damage", ["{", '{"vocab_size": 280}', "[]"])
+def test_a_damaged_record_in_the_cache_is_named_with_the_remedy(tmp_path, damage):
+    spec = CorpusSpec(train=(write_jsonl(tmp_path / "a.jsonl", some_texts(60)),), vocab_size=280)
+    load_corpus(spec, cache=tmp_path / "cache")
+    (record,) = (tmp_path / "cache").glob("corpus-*/corpus.json")
+    record.write_text(damage)
+    with pytest.raises(CorpusError, match=r"corpus.json is damaged .*remove its folder"):
+        load_corpus(spec, cache=tmp_path / "cache")
 
 
 def test_a_corpus_too_small_for_its_splits_says_which_has_nothing(tmp_path):

@@ -66,3 +66,9 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
     with pytest.raises(CorpusError, match="no end-of-text token"):
         end_of_text_id(Tokenizer(models.BPE()), tmp_path)
     assert END_OF_TEXT == "<|endoftext|>"
+
+
+def test_a_damaged_config_beside_a_tokenizer_is_named(folder, tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": ')
+    with pytest.raises(CorpusError, match=r"tokenizer_config.json is damaged .*copy or save it again"):
+        end_of_text_id(load_tokenizer(folder), tmp_path)

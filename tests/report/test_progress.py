@@ -22,7 +22,7 @@ def test_a_running_study_shows_its_stages_and_branches(tmp_path):
     assert [b.status for b in branches] == ["running"] * 3
     assert [round(b.share, 2) for b in branches] == [0.5] * 3
     stages = stage_states(records, branches)
-    assert [s.status for s in stages][:3] == ["done", "running", "waiting"]
+    assert [s.state for s in stages][:3] == ["done", "running", "waiting"]
     assert stages[1].detail == "50%"
     assert is_running(stages)
 
@@ -31,7 +31,7 @@ def test_the_stages_are_those_of_the_study_in_their_order(records):
     stages = stage_states(records, ())
     assert not is_running(stages)
     names = [stage.name for stage in STAGES]
-    assert [s.name for s in stages] == [name for name in names if name not in ("sft", "retention")]  # not asked for
+    assert [s.stage for s in stages] == [name for name in names if name not in ("sft", "retention")]  # not asked for
 
 
 def test_a_line_that_is_being_written_is_passed_over(tmp_path):

@@ -176,7 +176,7 @@ def test_status_sees_that_a_seed_changed_went_or_was_added(two):
     def state(setup=setup):
         return stages_of(setup)[-1]
 
-    assert (state().stage, state().state) == ("seeds", "to do")
+    assert (state().stage, state().state) == ("seeds", "waiting")
     over_two(two[0])
     assert state().state == "done"
     assert state(dataclasses.replace(setup, seeds=3)).state == "out of date"

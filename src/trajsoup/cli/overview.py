@@ -65,8 +65,8 @@ def overview(records: Records) -> RenderableType:
     states = stage_states(records, branches)
     stages = Text()
     for stage in states:
-        sign, style = SIGNS.get(stage.status, ("?", ""))
-        stages.append(f"{sign} {stage.name}  ", style=style)
+        sign, style = SIGNS.get(stage.state, ("?", ""))
+        stages.append(f"{sign} {stage.stage}  ", style=style)
     parts: list[RenderableType] = [Text(study_title(records), style="bold"), stages]
     if branches:
         screen = records.read(ScreenRecord)

@@ -56,6 +56,9 @@ def run(
         from trajsoup.study.train.slurm import write_scripts
 
         folder = write_scripts(setup)
+        if as_json:
+            show_json({"scripts": folder})
+            return
         typer.echo(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")
         return
     run_and_show(setup, jobs=jobs, engine=engine, address=address, form=form, as_json=as_json)

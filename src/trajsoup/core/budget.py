@@ -30,11 +30,6 @@ class Budget:
         """T = N t."""
         return self.n_branches * self.horizon
 
-    @property
-    def reported_tokens(self) -> int:
-        """What the paper's tables print: the aggregate when limited, one branch's when extended."""
-        return self.total_tokens if self.setting is Setting.LIMITED else self.horizon
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCost:

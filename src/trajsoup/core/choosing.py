@@ -1,7 +1,4 @@
-"""Choose by validation, and by nothing else: attach scores to candidates, pick the best of several models.
-
-    ValidationScores -> pools with val_loss and accuracy -> (selection.py)
-    ValidationScores of models -> the best one's name
+"""Choose by validation, and by nothing else: the best of several models.
 
 Test scores are another type and are refused here, by the type checker and at run time.
 """
@@ -9,11 +6,10 @@ Test scores are another type and are refused here, by the type checker and at ru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from trajsoup.core.pool import Pool
-from trajsoup.core.scores import Per, ValidationScores
+from trajsoup.core.scores import ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
@@ -26,53 +22,16 @@ class Winner:
     rank_by: Signal
     score: float
     among: int  # how many had a finite score
-    unusable: tuple[str, ...]  # scored NaN or infinity: reported, never chosen
 
 
-def with_scores(
-    pools: Sequence[Pool],
-    scores: Mapping[str, ValidationScores],
-    *,
-    per: Per = Per.TOKEN,
-    source_weights: Mapping[str, float] | None = None,
-) -> tuple[Pool, ...]:
-    """Return the pools with the validation loss and accuracy of every candidate that has scores, by key."""
-    require_validation(scores)
-    return tuple(
-        Pool(
-            branch=pool.branch,
-            candidates=tuple(
-                replace(
-                    c,
-                    val_loss=loss_of(scores[c.key], per=per, source_weights=source_weights),
-                    accuracy=scores[c.key].overall_average,
-                )
-                if c.key in scores
-                else c
-                for c in pool.candidates
-            ),
-        )
-        for pool in pools
-    )
-
-
-def choose(
-    scores: Mapping[str, ValidationScores],
-    *,
-    rank_by: Signal = Signal.LOSS,
-    per: Per = Per.TOKEN,
-    source_weights: Mapping[str, float] | None = None,
-) -> Winner:
+def choose(scores: Mapping[str, ValidationScores], *, rank_by: Signal = Signal.LOSS) -> Winner:
     """Return the model with the best validation score. Ties go to the first in the mapping, simplest first."""
     require_validation(scores)
     if not scores:
         raise ScoreError("there is no model to choose from: score at least one")
     found: dict[str, float] = {}
     for name, score in scores.items():
-        if rank_by is Signal.LOSS:
-            value = loss_of(score, per=per, source_weights=source_weights)
-        else:
-            value = score.overall_average
+        value = loss_of(score) if rank_by is Signal.LOSS else score.overall_average
         if value is None:
             raise ScoreError(f"{name} has no validation {rank_by.value}: score it, or choose by the other signal")
         found[name] = value
@@ -82,15 +41,12 @@ def choose(
             f"all {len(found)} models scored NaN or infinity ({', '.join(list(found)[:3])}): none can be chosen"
         )
     best = min(finite, key=lambda name: finite[name] if rank_by is Signal.LOSS else -finite[name])
-    unusable = tuple(name for name in found if name not in finite)
-    return Winner(name=best, rank_by=rank_by, score=finite[best], among=len(finite), unusable=unusable)
+    return Winner(name=best, rank_by=rank_by, score=finite[best], among=len(finite))
 
 
-def loss_of(
-    scores: ValidationScores, *, per: Per = Per.TOKEN, source_weights: Mapping[str, float] | None = None
-) -> float | None:
+def loss_of(scores: ValidationScores) -> float | None:
     """The validation loss, if there is one."""
-    return None if scores.losses is None else scores.losses.loss(per=per, source_weights=source_weights)
+    return None if scores.losses is None else scores.losses.loss()
 
 
 def require_validation(scores: Mapping[str, ValidationScores]) -> None:

@@ -36,7 +36,11 @@ WEIGHTINGS: Table[Weighting] = Table("weighting", error=SelectionError)
 def weighting(
     *, name: str, says: str, reference: str = "app:merge-coefficients", swept: bool = True
 ) -> Callable[[Weigh], Weigh]:
-    """Register a function of the ordered candidates as a weighting."""
+    """Register a function of the ordered candidates as a weighting.
+
+    >>> @weighting(name="halves", says="halves from one to the next", reference="me2026")  # doctest: +SKIP
+    ... def halves(candidates): return [0.5**j for j in range(len(candidates))]
+    """
 
     def register(weigh: Weigh) -> Weigh:
         WEIGHTINGS.add(name, Weighting(name=name, says=says, reference=reference, weigh=weigh, swept=swept))

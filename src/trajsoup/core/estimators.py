@@ -58,14 +58,6 @@ def member_gap(losses: Sequence[float], *, merged: float, weights: Sequence[floa
     return math.fsum(w * loss for w, loss in zip(weights, losses, strict=True)) - merged
 
 
-def member_variance(losses: Sequence[float], *, merged: float) -> float:
-    """The unbiased v - c of m members: gap * m / (m - 1)."""
-    m = len(losses)
-    if m < 2:
-        raise TheoryError(f"a variance needs two members, got {m}: score at least two and their mean")
-    return member_gap(losses, merged=merged) * m / (m - 1)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchFit:
     """L(N, K) = a(K) + b(K) / N at one K."""

@@ -98,7 +98,6 @@ class Agreement:
     root_mean_square: float
     worst: float
     r_squared: float | None  # None: all measured losses are equal
-    relative: float | None  # root mean square error over the range of the measured losses
 
 
 def agreement(predicted: Sequence[float], measured: Sequence[float]) -> Agreement:
@@ -108,12 +107,11 @@ def agreement(predicted: Sequence[float], measured: Sequence[float]) -> Agreemen
     p, m = np.array(predicted, np.float64), np.array(measured, np.float64)
     error = m - p
     square = float(np.mean(error**2))
-    variance, span = float(np.var(m)), float(np.max(m) - np.min(m))
+    variance = float(np.var(m))
     return Agreement(
         soups=len(m),
         mean_error=float(error.mean()),
         root_mean_square=math.sqrt(square),
         worst=float(np.max(np.abs(error))),
         r_squared=1 - square / variance if variance > 0 else None,
-        relative=math.sqrt(square) / span if span > 0 else None,
     )

@@ -95,6 +95,8 @@ def screen(
 
     Branches need not save at the same tokens (their batches differ): the baseline's loss is interpolated linearly
     between its checkpoints, never extrapolated. `force` names branches to admit whatever the screen says.
+
+    >>> [(v.branch, v.admitted) for v in screen(pools, tolerance=0.01)]  # doctest: +SKIP
     """
     _require_positions(pools, horizon)
     baseline = median_branch(pools, horizon=horizon) if baseline is None else baseline

@@ -57,7 +57,11 @@ def selection(
     pooled: bool = False,
     swept: bool = True,
 ) -> Callable[[Rule], Rule]:
-    """Register a rule."""
+    """Register a rule.
+
+    >>> @selection(name="first-k", says="the K earliest of each branch", needs_k=True)  # doctest: +SKIP
+    ... def first_k(pools, *, k, horizon, rank_by): return [pool.until(horizon).candidates[:k] for pool in pools]
+    """
 
     def register(rule: Rule) -> Rule:
         found = Selection(

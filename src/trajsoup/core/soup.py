@@ -100,6 +100,8 @@ def soup_row(
 
     A pooled rule (global, all) averages over checkpoints, whatever branch they come from: the paper's
     "branches may be represented unequally".
+
+    >>> soup_row(found.pools(), k=4).weights  # doctest: +SKIP
     """
     if not pools:
         raise SelectionError("no branch to select from: name at least one run")

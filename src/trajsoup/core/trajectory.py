@@ -95,13 +95,3 @@ def matched_interval(pools: Sequence[Pool], *, window: int = 1) -> tuple[int, in
             f"only to {last:,}. Compare branches at matched tokens, or leave one out"
         )
     return first, last
-
-
-def matched_horizons(pools: Sequence[Pool]) -> tuple[int, ...]:
-    """Token positions at which every branch saved a checkpoint; empty where they never match."""
-    if not pools:
-        return ()
-    shared = {c.tokens for c in pools[0].candidates}
-    for pool in pools[1:]:
-        shared &= {c.tokens for c in pool.candidates}
-    return tuple(sorted(shared))

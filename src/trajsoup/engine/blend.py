@@ -57,6 +57,8 @@ def blend(
     boolean tensors must be equal in all of them, or `exact_from` names the one to copy. With `digest`, the sha256 of
     every ingredient's files comes back by key; without it an empty mapping does. `parts` limits the pass to some spans
     of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
+
+    >>> blend(plan.checkpoints, [plan.row], [MemorySink(plan.layout)], layout=plan.layout)  # doctest: +SKIP
     """
     options = options or Options()
     keys = sorted({key for row in rows for key in row.weights} | ({exact_from} if exact_from else set()))

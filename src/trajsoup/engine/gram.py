@@ -52,6 +52,8 @@ def gram(
 
     With an `executor`, its machines share the read; they must all have numba, or none. `stretch_bytes`, a multiple of
     CHUNK_BYTES, is the one choice here that moves last bits.
+
+    >>> gram({"a": open_checkpoint("a"), "b": open_checkpoint("b")}).whole  # doctest: +SKIP
     """
     if not checkpoints:
         raise GeometryError("no checkpoint to measure: name at least one")

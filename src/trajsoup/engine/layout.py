@@ -70,7 +70,10 @@ class Span:
 
 
 def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
-    """Lay the output out as `template` is, or in shards of at most `shard_bytes`; `dtype` converts floating tensors."""
+    """Lay the output out as `template` is, or in shards of at most `shard_bytes`; `dtype` converts floating tensors.
+
+    >>> make_layout(open_checkpoint("model"), dtype="F32")  # doctest: +SKIP
+    """
     pieces = any(len(t.boxes) > 1 for t in template.tensors.values())
     if shard_bytes is None and (pieces or not isinstance(template.format, Safetensors)):
         shard_bytes = SHARD_BYTES

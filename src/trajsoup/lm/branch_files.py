@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ import torch
 from trajsoup.errors import MismatchError, OutputError, TrainError
 from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_same
 from trajsoup.store.confined import append_own
+from trajsoup.store.json_file import decode_json
 from trajsoup.store.publish import sync_tree
 from trajsoup.store.runs import STATE
 
@@ -155,10 +157,17 @@ def rewind_metrics(folder: Path, *, tokens: int) -> None:
         temporary.replace(path)
 
 
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    """What is needed of a line of metrics.jsonl."""
+
+    tokens: int
+
+
 def _tokens_of(line: str) -> int | None:
     try:
-        return int(json.loads(line)["tokens"])
-    except (ValueError, KeyError, TypeError):
+        return decode_json(line.encode(), _Logged, where=METRICS, cure="none", error=TrainError, nan=True).tokens
+    except TrainError:
         return None  # a line that a kill cut short
 
 

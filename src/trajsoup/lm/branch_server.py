@@ -18,6 +18,9 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from trajsoup.errors import TrainError
+from trajsoup.store.json_file import decode_json
+
 MESSAGE_BYTES = 1 << 20
 
 
@@ -33,7 +36,7 @@ def main(arguments: list[str]) -> int:
             message, files, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 2)
             if not message:
                 return 0
-            request = json.loads(message)
+            request = decode_json(message, dict[str, Any], where="a request", cure="restart", error=TrainError)
             answer = _ended(request["ended"]) if "ended" in request else _fork(request, link, files)
             for file in files:
                 os.close(file)

@@ -13,7 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +28,10 @@ from trajsoup.lm import builtin
 from trajsoup.lm.documents import TOKEN_SUFFIXES, Document, files_of, read_documents
 from trajsoup.lm.tasks.training import tasks_digest
 from trajsoup.lm.tokenizer import end_of_text_id, load_tokenizer, train_tokenizer
-from trajsoup.lm.writing import TokenWriter
+from trajsoup.lm.writing import RECORD, CorpusRecord, TokenWriter
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.fields import Name
+from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import publishing
 
 FORMAT = 3  # raise it when the same input would give other tokens
@@ -273,33 +274,33 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
 def _open(
     spec: CorpusSpec, folder: Path, *, needed: Sequence[Split] = (Split.TRAIN, Split.VALIDATION, Split.TEST)
 ) -> Corpus:
-    record = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    record = read_json(folder / RECORD, CorpusRecord, cure="remove its folder", error=CorpusError)
     sets: dict[str, TokenSet] = {}
     for split in Split:
-        entry = record["sets"][split.value]
-        if entry["tokens"] == 0:
+        entry = record.sets[split.value]
+        if entry.tokens == 0:
             if split in needed:
                 raise CorpusError(
                     f"the corpus is too small for its splits: {split.value} has no document "
                     f"({_counts(record)}): add documents, or name a {split.value} set"
                 )
-            tokens: NDArray[Any] = np.zeros(0, record["dtype"])
+            tokens: NDArray[Any] = np.zeros(0, record.dtype)
         else:
-            tokens = np.memmap(folder / f"{split.value}.tokens", record["dtype"], "r")
+            tokens = np.memmap(folder / f"{split.value}.tokens", record.dtype, "r")
         with np.load(folder / f"{split.value}.npz") as file:
             arrays = dict(file)
         sets[split.value] = TokenSet(
             tokens=tokens,
             starts=arrays["starts"],
-            digest=entry["digest"],
-            document_bytes=arrays["document_bytes"] if entry["bytes_known"] else None,
+            digest=entry.digest,
+            document_bytes=arrays["document_bytes"] if entry.bytes_known else None,
             source=arrays["source"],
-            source_names=tuple(record["source_names"]),
+            source_names=record.source_names,
             cut=arrays["cut"] if len(arrays["cut"]) else None,
         )
     tokenizer = spec.tokenizer or folder / "tokenizer"
-    return Corpus(**sets, tokenizer=tokenizer, vocab_size=record["vocab_size"])
+    return Corpus(**sets, tokenizer=tokenizer, vocab_size=record.vocab_size)
 
 
-def _counts(record: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {entry['documents']:,}" for name, entry in record["sets"].items())
+def _counts(record: CorpusRecord) -> str:
+    return ", ".join(f"{name} {entry.documents:,}" for name, entry in record.sets.items())

@@ -7,12 +7,13 @@ A text file is one document. A line of JSONL and a row of Parquet is one documen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trajsoup.errors import CorpusError
+from trajsoup.store.json_file import decode_json
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py", ".text")
 LINE_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -70,15 +71,12 @@ def _lines(path: Path, text_field: str, source_field: str) -> Iterator[Document]
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorpusError(f"{path}, line {number:,} is not JSON ({error}): mend or remove the line") from error
-            if not isinstance(record, dict) or not isinstance(record.get(text_field), str):
-                fields = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+            where, cure = f"{path}, line {number:,}", "mend or remove the line"
+            record = decode_json(line.encode(), dict[str, Any], where=where, cure=cure, error=CorpusError, nan=True)
+            if not isinstance(record.get(text_field), str):
                 raise CorpusError(
-                    f"{path}, line {number:,} has no text in the field {text_field!r} (it has: {fields}): "
-                    "name the field that holds it with text_field"
+                    f"{where} has no text in the field {text_field!r} (it has: {', '.join(record)}): name the field that "
+                    "holds it with text_field"
                 )
             source = record.get(source_field)
             yield Document(text=record[text_field], source=source if isinstance(source, str) else DEFAULT_SOURCE)

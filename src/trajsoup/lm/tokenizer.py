@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import CorpusError
+from trajsoup.store.json_file import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -79,7 +80,7 @@ def end_of_text_id(tokenizer: Tokenizer, folder: Path) -> int:
     names = list(END_CANDIDATES)
     config = folder / "tokenizer_config.json"
     if config.is_file():
-        eos = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+        eos = read_json(config, dict[str, Any], cure="copy or save it again", error=CorpusError).get("eos_token")
         name = eos.get("content") if isinstance(eos, dict) else eos
         names = [name, *names] if isinstance(name, str) else names
     for name in names:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from trajsoup.core.splits import Split
 from trajsoup.errors import CorpusError
 from trajsoup.lm.documents import Document
+from trajsoup.store.json_file import json_text
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,6 +22,28 @@ if TYPE_CHECKING:
 BATCH = 256  # documents encoded at once, by as many threads as the library likes
 MOST_SOURCES = 256
 COPY_TOKENS = 1 << 24  # of a token file at a time
+RECORD = "corpus.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRecord:
+    """One split, as the record describes it."""
+
+    documents: int
+    tokens: int
+    bytes_known: bool
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusRecord:
+    """corpus.json."""
+
+    vocab_size: int
+    dtype: str
+    end_id: int
+    source_names: tuple[str, ...]
+    sets: Mapping[str, SetRecord]
 
 
 class TokenWriter:
@@ -95,7 +118,7 @@ class TokenWriter:
     def finish(self) -> None:
         """Write what is left, the offsets and the description."""
         self._encode()
-        sets: dict[str, Any] = {}
+        sets: dict[str, SetRecord] = {}
         for split in Split:
             self.files[split].close()
             starts = np.cumsum([0, *self.lengths[split]], dtype="<i8")
@@ -110,20 +133,20 @@ class TokenWriter:
                 source=np.array(self.source[split], np.uint8),
                 cut=cut,
             )
-            sets[split.value] = {
-                "documents": len(starts) - 1,
-                "tokens": int(starts[-1]),
-                "bytes_known": known,
-                "digest": self.hashes[split].hexdigest(),
-            }
-        record = {
-            "vocab_size": self.vocab_size,
-            "dtype": self.dtype.str,
-            "end_id": self.end_id,
-            "source_names": list(self.sources),
-            "sets": sets,
-        }
-        (self.folder / "corpus.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            sets[split.value] = SetRecord(
+                documents=len(starts) - 1,
+                tokens=int(starts[-1]),
+                bytes_known=known,
+                digest=self.hashes[split].hexdigest(),
+            )
+        record = CorpusRecord(
+            vocab_size=self.vocab_size,
+            dtype=self.dtype.str,
+            end_id=self.end_id,
+            source_names=tuple(self.sources),
+            sets=sets,
+        )
+        (self.folder / RECORD).write_text(json_text(asdict(record)) + "\n", encoding="utf-8")
 
     def _encode(self) -> None:
         texts = [document.text for _, document in self.waiting]

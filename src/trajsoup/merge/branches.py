@@ -183,7 +183,10 @@ def scan_branches(
     tokens_per_step: int | None = None,
     metric: str | None = None,
 ) -> Branches:
-    """Scan run folders into a study. No run is named as the baseline: their order means nothing."""
+    """Scan run folders into a study. No run is named as the baseline: their order means nothing.
+
+    >>> scan_branches(["runs/a", "s3://bucket/runs/b"]).branches  # doctest: +SKIP
+    """
     fork_point = None if fork_point is None else place(fork_point)
     seen: dict[Place, Place] = {}
     for path in map(place, paths):
@@ -226,7 +229,10 @@ def read_branches(
 
 
 def load_branches(path: Place | str) -> Branches:
-    """Read a study file that `scan` wrote."""
+    """Read a study file that `scan` wrote.
+
+    >>> load_branches("study.yaml").pools()  # doctest: +SKIP
+    """
     path = _local_file(path)
     data = load_yaml(path)
     if kind_of(data, where=path) is Kind.TRAIN:
@@ -252,7 +258,10 @@ def kind_of(data: Mapping[str, Any], *, where: object) -> Kind | None:
 
 
 def save_branches(study: Branches, path: Place | str) -> None:
-    """Write the study file, whole or not at all; a checkpoint is one line."""
+    """Write the study file, whole or not at all; a checkpoint is one line.
+
+    >>> save_branches(scan_branches(["runs/a", "runs/b"]), "study.yaml")  # doctest: +SKIP
+    """
     path = _local_file(path)
     base = path.parent.resolve()
 

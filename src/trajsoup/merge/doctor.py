@@ -94,6 +94,8 @@ def examine(
 
     `folder` is that of a study with these checkpoints: what it has measured is not measured again;
     `relation` is the line of gain against cosine that it found.
+
+    >>> examine(scan_branches(["runs/a", "runs/b"])).healthy  # doctest: +SKIP
     """
     checkpoints, problems = _open(study)
     fork = None if study.fork_point is None else absolute(study.fork_point)

@@ -37,6 +37,8 @@ def make_soup(
     """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card.
 
     With an `executor`, its machines share the work; the bytes are the same.
+
+    >>> make_soup(plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)), "soup")  # doctest: +SKIP
     """
     out = place(out)
     require_output(plan, out)

@@ -81,6 +81,8 @@ def plan_soup(
     """Choose, open and check everything that a soup from a study needs.
 
     `scoring` answers methods that ask for scores, `descending` those that ask for gradients.
+
+    >>> plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)).row.weights  # doctest: +SKIP
     """
     row, verdicts, notes = choose(study, choice, scoring=scoring, measuring=measure, descending=descending)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
@@ -135,6 +137,8 @@ def plan_row(
 
     `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
     where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are.
+
+    >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), dtype="BF16").layout  # doctest: +SKIP
     """
     row.require_sum_one()
     opened = _open_all(row.weights)
@@ -213,7 +217,10 @@ def mean_row(paths: Sequence[Place | str]) -> Row:
 
 
 def explicit_row(weights: Mapping[str, float] | Sequence[tuple[Place | str, float]], *, normalize: bool = False) -> Row:
-    """A row from paths and weights as the user gave them; a path given twice is refused."""
+    """A row from paths and weights as the user gave them; a path given twice is refused.
+
+    >>> explicit_row({"runs/a/checkpoint-40": 0.7, "runs/b/checkpoint-40": 0.3})  # doctest: +SKIP
+    """
     pairs: list[tuple[Place | str, float]] = [*(weights.items() if isinstance(weights, Mapping) else weights)]
     found: dict[str, float] = {}
     for path, weight in pairs:

@@ -82,6 +82,8 @@ def verify_soup(
 
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
     hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
+
+    >>> verify_soup("soup", full=True).values  # doctest: +SKIP
     """
     path = place(path)
     record = read_record(path)

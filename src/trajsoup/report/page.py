@@ -10,7 +10,6 @@ it. The live page is the same template, with plotly.js beside it so that text is
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +22,7 @@ from trajsoup.report.sections import make_sections
 from trajsoup.report.sections.answer import read_answer
 from trajsoup.report.soups import checkpoints_data, soups_data
 from trajsoup.report.style import difference_text, interval_text, size_text, tokens_text
+from trajsoup.store.json_file import plain
 from trajsoup.study.records.comparisons import Evidence
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.plan import PlanRecord
@@ -134,23 +134,10 @@ def asset(name: str) -> str:
 
 def script_json(data: Any) -> str:
     """JSON that can stand inside a script element: no character of it is read as HTML, and NaN is null."""
-    text = json.dumps(_plain(data), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_listed)
+    text = json.dumps(plain(data), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_listed)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _plain(data: Any) -> Any:
-    match data:
-        case float():
-            return data if math.isfinite(data) else None
-        case dict():
-            return {key: _plain(value) for key, value in data.items()}
-        case list() | tuple():
-            return [_plain(value) for value in data]
-        case _:
-            return data
-
-
 def _listed(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    return dict(value)
+    """Numpy's arrays and numbers, which plotly keeps."""
+    return plain(value.tolist())

@@ -5,12 +5,10 @@ records/*.json -> StageState        branches/*/metrics.jsonl, outcome.json -> Br
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.plan import PlanRecord
@@ -18,16 +16,8 @@ from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.train import TrainedBranch, TrainRecord
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages import STAGES, Stage
-from trajsoup.study.train.outcomes import METRICS, OUTCOME
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageState:
-    """One stage and where it stands."""
-
-    name: str
-    status: str  # done, running, waiting
-    detail: str | None = None
+from trajsoup.study.status import StageState
+from trajsoup.study.train.outcomes import METRICS, LoggedRow, end_of, logged_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +53,16 @@ def stage_states(records: Records, branches: Sequence[BranchState]) -> tuple[Sta
     for stage in STAGES:
         done = _is_done(stage, records)
         if done or stage.wanted is None:
-            status = "done" if done else "waiting" if reached else "running"
+            state = "done" if done else "waiting" if reached else "running"
             reached = reached or not done
             detail = _training(branches, done=done) if stage.record is TrainRecord and branches else None
-            found.append(StageState(name=stage.name, status=status, detail=detail))
+            found.append(StageState(stage=stage.name, state=state, detail=detail))
     return tuple(found)
 
 
 def is_running(stages: Sequence[StageState]) -> bool:
     """Whether more is to come."""
-    return any(stage.status != "done" for stage in stages)
+    return any(stage.state != "done" for stage in stages)
 
 
 def branch_states(records: Records) -> tuple[BranchState, ...]:
@@ -104,7 +94,7 @@ def _training(branches: Sequence[BranchState], *, done: bool) -> str:
 
 def _branch(study: Path, name: str, ended: TrainedBranch | None, horizon: int | None) -> BranchState:
     metrics = _metrics_file(study, name, ended)
-    rows = _rows(metrics)
+    rows = [] if metrics is None else logged_rows(metrics)
     losses = tuple(_losses(rows))
     if ended is not None:
         return BranchState(
@@ -115,17 +105,16 @@ def _branch(study: Path, name: str, ended: TrainedBranch | None, horizon: int | 
             losses=losses,
             message=ended.message,
         )
-    outcome = {} if metrics is None else _json(metrics.with_name(OUTCOME))
-    status = str(outcome.get("status") or ("running" if losses else "waiting"))
-    speed = rows[-1].get("tokens_per_second") if rows and status == "running" else None
+    end = None if metrics is None else end_of(metrics.parent)
+    running = end is None and bool(losses)
     return BranchState(
         name=name,
-        status=status,
+        status="running" if running else "waiting" if end is None else end.status.value,
         tokens=losses[-1][0] if losses else 0,
         horizon=horizon,
         losses=losses,
-        message=str(outcome["message"]) if outcome.get("message") else None,
-        tokens_per_second=float(speed) if isinstance(speed, int | float) else None,
+        message=None if end is None else end.message,
+        tokens_per_second=rows[-1].tokens_per_second if running else None,
     )
 
 
@@ -142,32 +131,10 @@ def _metrics_file(study: Path, name: str, ended: TrainedBranch | None) -> Path |
     return path if path.is_relative_to(root) and path.is_file() else None
 
 
-def _rows(path: Path | None) -> list[dict[str, Any]]:
-    if path is None:
-        return []
-    rows: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # being written
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
-
-
-def _losses(rows: Iterable[dict[str, Any]]) -> Iterable[tuple[int, float]]:
+def _losses(rows: Iterable[LoggedRow]) -> Iterable[tuple[int, float]]:
     last = -1
     for row in rows:
-        tokens, loss = row.get("tokens"), row.get("train_loss", row.get("loss"))
-        if isinstance(tokens, int | float) and isinstance(loss, int | float) and math.isfinite(loss) and tokens > last:
+        tokens, loss = row.tokens, row.training_loss
+        if tokens is not None and loss is not None and math.isfinite(loss) and tokens > last:
             last = int(tokens)
-            yield last, float(loss)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+            yield last, loss

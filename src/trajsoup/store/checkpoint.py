@@ -76,6 +76,8 @@ def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map
     """Open a checkpoint folder or file, here or in an object store, and check where every tensor lies. Reads no weight.
 
     `format` is what somebody else has recognised it as; with a `name_map` its tensors have other names.
+
+    >>> open_checkpoint("s3://bucket/model").tensors  # doctest: +SKIP
     """
     path = place(path)
     format = format or require_format(path)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trajsoup.errors import OutputError
 from trajsoup.store.json_file import decode_json
+from trajsoup.store.lock import started
 from trajsoup.store.remote import RemotePath
 
 CLAIM = ".trajsoup-unfinished"
@@ -34,7 +35,7 @@ class Claim:
 
 def claim_text() -> str:
     """What this process writes."""
-    mine = Claim(host=socket.gethostname(), boot=_boot(), pid=os.getpid(), started=_started("self"))
+    mine = Claim(host=socket.gethostname(), boot=_boot(), pid=os.getpid(), started=started("self"))
     return json.dumps(asdict(mine))
 
 
@@ -48,7 +49,7 @@ def abandoned(out: RemotePath) -> bool:
         owner = decode_json(data, Claim, where=path, cure="remove it", error=OutputError)
     except OutputError:
         return False  # not ours
-    if owner.host == socket.gethostname() and (owner.boot != _boot() or _started(str(owner.pid)) != owner.started):
+    if owner.host == socket.gethostname() and (owner.boot != _boot() or started(str(owner.pid)) != owner.started):
         return True
     raise OutputError(
         f"{out} is being written by process {owner.pid} of {owner.host}: wait for it; or, if it is gone for certain, "
@@ -75,10 +76,3 @@ def _boot() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
-
-
-def _started(pid: str) -> str | None:
-    """When a process began, counted from the boot, so that a number given out again is not taken for the old one."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    return None

@@ -46,29 +46,22 @@ def read_json(path: Place, kind: type[T], *, cure: str, error: type[TrajsoupErro
 
 def load_json(path: Place) -> dict[str, Any]:
     """Read a JSON object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not valid JSON ({error}): copy or save it again") from error
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror}: check the path and its permissions") from error
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path} is not a JSON object: copy or save it again")
-    return data
+    return read_json(path, dict[str, Any], cure="copy or save it again", error=CheckpointError, nan=True)
 
 
 def json_text(data: Any) -> str:
     """Indented JSON: NaN and infinities as null, whatever JSON does not know (paths) as text."""
-    return json.dumps(_plain(data), indent=2, default=str, allow_nan=False)
+    return json.dumps(plain(data), indent=2, default=str, allow_nan=False)
 
 
-def _plain(data: Any) -> Any:
+def plain(data: Any) -> Any:
+    """The data with NaN and infinities as None."""
     match data:
         case float():
             return data if math.isfinite(data) else None
         case Mapping():
-            return {key: _plain(value) for key, value in data.items()}
+            return {key: plain(value) for key, value in data.items()}
         case list() | tuple():
-            return [_plain(value) for value in data]
+            return [plain(value) for value in data]
         case _:
             return data

@@ -88,7 +88,7 @@ def this_process() -> Owner:
         boot=_read("/proc/sys/kernel/random/boot_id"),
         processes=_namespace(),
         pid=os.getpid(),
-        started=_started(os.getpid()),
+        started=started(os.getpid()),
     )
 
 
@@ -129,7 +129,7 @@ def _alive(owner: Owner, path: Path, *, locked: bool) -> bool:
         if locked:
             return False  # this kernel gave us the lock, so it ended the owner
         if owner.processes == me.processes:
-            return owner.started == _started(owner.pid)
+            return owner.started == started(owner.pid)
     time.sleep(WATCH_SECONDS)
     return owner_of(path) != owner
 
@@ -162,9 +162,8 @@ def _namespace() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def started(pid: int | str) -> str | None:
     """When a process started, as the kernel says; None: there is none of that number."""
-    try:
+    with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
-    except OSError:
-        return None
+    return None

@@ -17,11 +17,11 @@ from trajsoup.study.train.processes import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageState:
-    """One line."""
+    """One stage and where it stands."""
 
-    seed: int | None
+    seed: int | None = None  # of a study with several; None: of all, or of the one there is
     stage: str
-    state: str  # done, to do, out of date
+    state: str  # done, running, waiting, out of date
     detail: str | None = None
 
 
@@ -38,7 +38,7 @@ def stages_of(setup: Setup) -> tuple[StageState, ...]:
 def _state_of_seeds(setup: Setup) -> str:
     inputs = Records(setup.output).inputs(SeedsRecord.FILE)
     if inputs is None:
-        return "to do"
+        return "waiting"
     return "done" if inputs == seeds_inputs(setup) else "out of date"
 
 
@@ -52,7 +52,7 @@ def _one(setup: Setup) -> list[StageState]:
     stale = False
     for name in names:
         inputs = records.inputs(name)
-        state = "to do"
+        state = "waiting"
         if inputs is not None:
             now = {"study": setup.digest, **records.digests_by_name(inputs)}
             stale = stale or any(value != now.get(key, value) for key, value in inputs.items())

@@ -24,6 +24,7 @@ from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, same_dtypes, 
 from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
+from trajsoup.study.choosing.entries import Entry
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.file.lm_eval import require_tasks
 from trajsoup.study.file.study import ForeignStudy, Setup, Study
@@ -33,6 +34,7 @@ from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
+from trajsoup.study.sweeps.table import Sweep, sweep_entries
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study
@@ -224,6 +226,16 @@ class Workbench:
             rank_by=evaluation.rank_by,
             methods=evaluation.methods,
         )
+
+    @functools.cached_property
+    def _entries(self) -> dict[Sweep, tuple[Entry, ...]]:
+        return {}
+
+    def entries(self, asked: Sweep) -> tuple[Entry, ...]:
+        """The entries of a sweep, made once: choosing, scoring and the record take the same."""
+        if asked not in self._entries:
+            self._entries[asked] = sweep_entries(self.field(), asked)
+        return self._entries[asked]
 
     def scoring(self, what: str) -> Scoring:
         """Who answers the methods: one read of the checkpoints for all rows that are asked for together.

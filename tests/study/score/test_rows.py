@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from tests.lm.tiny_models import llama_config, make_model, save_checkpoints
-from trajsoup.core.choosing import choose, with_scores
-from trajsoup.core.pool import Candidate, Pool, ranked
+from trajsoup.core.choosing import choose
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
@@ -125,7 +124,7 @@ def test_a_diverged_checkpoint_scores_nan_and_spoils_no_other(tmp_path, corpus, 
     scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
     assert diverged(scores) == {"bad", "spoilt"}
     assert math.isnan(scores["bad"].overall_average)
-    assert choose(scores).unusable == ("bad", "spoilt")
+    assert choose(scores).among == len(ROWS)
     assert choose(scores, rank_by=Signal.ACCURACY).name in ("first", "mean")
 
 
@@ -152,14 +151,11 @@ def test_each_diverged_checkpoint_costs_one_more_read_and_not_one_for_every_row(
     assert diverged(scores) == {row.name for row in rows if row.name.startswith(("bad", "worse"))}
 
 
-def test_a_diverged_checkpoint_is_ranked_last_and_null_in_its_record(tmp_path, corpus, checkpoints):
+def test_a_diverged_checkpoint_is_never_chosen_and_null_in_its_record(tmp_path, corpus, checkpoints):
     with_nan(checkpoints, tmp_path / "in", names=("bad",))
     rows = [Row(name=key, weights={key: 1.0}) for key in checkpoints]
     scores = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(rows)
     assert choose(scores).name != "bad"
-    candidates = tuple(Candidate(key=key, branch="EXP1", tokens=i) for i, key in enumerate(checkpoints))
-    (pool,) = with_scores([Pool(branch="EXP1", candidates=candidates)], scores)
-    assert [c.key for c in ranked(pool.candidates, rank_by=Signal.LOSS)].count("bad") == 0
     records = [json.loads(p.read_text()) for p in (tmp_path / "r" / "validation").glob("[0-9a-f]*.json")]
     (spoilt,) = [record for record in records if record.get("name") == "bad"]
     assert spoilt["loss_per_token"] is None

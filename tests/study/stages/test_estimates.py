@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trajsoup.core.scores import DocumentLosses, TaskResult, TestScores
-from trajsoup.study.stages.estimates import FEWEST, answer_estimate, compared, loss_estimate
+from trajsoup.study.stages.estimates import FEWEST, Question, answer_estimate, compared, loss_estimate
 
 
 def scores(targets, *, shift=0.0):
@@ -19,7 +19,8 @@ def scores(targets, *, shift=0.0):
 )
 def test_below_thirty_effective_documents_there_is_a_difference_and_no_interval(targets, has_interval):
     mine, theirs = scores(targets, shift=0.1), scores(targets)
-    (found,) = compared("a", "m", "r", mine, theirs, "?", "budget", label="", resamples=200)
+    asked = Question(name="a", model="m", reference="r", question="?", matched="budget")
+    (found,) = compared(asked, mine, theirs, label="", resamples=200)
     assert found.difference == pytest.approx(0.1)
     for one in (found, loss_estimate(mine, resamples=200)):
         assert ((one.low is not None), (one.high is not None)) == (has_interval, has_interval)

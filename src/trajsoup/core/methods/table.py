@@ -94,7 +94,11 @@ def method(
     alone: Alone | None = None,
     default: bool = True,
 ) -> Callable[[Function], Function]:
-    """Register a function as a method."""
+    """Register a function as a method.
+
+    >>> @method(name="mine", label="Mine", reference="me2026", scope=Scope.SEVERAL)  # doctest: +SKIP
+    ... def mine(freedom: Freedom) -> Asking: ...
+    """
 
     def register(function: Function) -> Function:
         found = Method(

@@ -151,6 +151,8 @@ def law_words(law: FittedLaw) -> str:
             f", {law.level:.0%} intervals of the asymptote {a:.4f} to {b:.4f} and of the exponent {c:.3f} to {d:.3f}"
         )
     words += "" if law.r_squared is None else f", R² {law.r_squared:.3f}"
+    alike = law.residual_correlation
+    words += "" if alike is None else f", neighbouring residuals correlated by {alike:.2f}"
     words += "" if law.aicc_gain is None else f", better than a constant by {law.aicc_gain:.1f} in AICc"
     return words + (f" ({law.warning})" if law.warning else "")
 

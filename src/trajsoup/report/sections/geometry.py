@@ -61,6 +61,7 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
             for name, line in zip(record.branches, record.angles, strict=True)
         ),
     )
+    horizons = {key: format_tokens(int(key)) for key in dict.fromkeys(key for p in record.pairs for key in p.gains)}
     pairs = tabulate(
         "pairs",
         "What merging a pair gained on validation, nats below the mean of its ends",
@@ -70,7 +71,13 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
             "second": lambda p: text(p.second),
             "cosine": lambda p: number(p.cosine, ".4f"),
             "gain": lambda p: number(p.gain, "+.4f"),
+            **{f"at {at}": lambda p, key=key: number(p.gains.get(key), "+.4f") for key, at in horizons.items()},
             "gain in points": lambda p: signed(p.accuracy_gain, Signal.ACCURACY),
+            **{
+                f"points at {at}": lambda p, key=key: signed(p.accuracy_gains.get(key), Signal.ACCURACY)
+                for key, at in horizons.items()
+                if any(p.accuracy_gains for p in record.pairs)
+            },
         },
         notes=["Averaged over horizons. Points of the Overall Average above the mean of its ends."],
     )
@@ -87,6 +94,7 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
             "loss at 1": lambda p: score(p.losses[-1] if p.losses else None, LOSS),
             "best lambda": lambda p: number(p.best_lambda, "g"),
             "loss there": lambda p: score(p.best_loss, LOSS),
+            "below the mean of the ends": lambda p: number(p.gain_over_mean, "+.4f"),
             "barrier": lambda p: number(p.barrier, ".4f"),
         },
     )

@@ -85,6 +85,7 @@ def gain_words(record: GeometryRecord, signal: Signal = LOSS) -> str:
         return f"{words} No relation can be fitted: {'too few pairs' if found is None else found.missing}."
     sense = "larger" if found.pearson < 0 else "smaller"
     rank = "" if found.spearman is None else f"; Spearman {found.spearman:+.2f}"
+    rank += "" if found.spearman is None or found.spearman_p is None else f", p = {found.spearman_p:.2g}"
     certain = (
         "." if found.pearson_p is not None and found.pearson_p < CERTAIN else ": not distinguishable from no relation."
     )

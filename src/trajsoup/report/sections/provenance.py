@@ -13,6 +13,7 @@ from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import FORMAT, Records
 from trajsoup.study.records.fine_tuning import FineTuningRecord
 from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.retention import RetentionRecord
 from trajsoup.study.records.rows import RowRecord, RowsRecord
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.records.validation import ValidationRecord
@@ -95,6 +96,10 @@ def settings(records: Records) -> list[tuple[str, str]]:
         found += [(f"tokens of {split}", f"{count:,}") for split, count in plan.corpus.items()]
     if (train := records.read(TrainRecord)) is not None:
         found.append(("fork point, sha256", train.fork_point or "not known"))
+    if (kept := records.read(RetentionRecord)) is not None:
+        every = "" if kept.every_nth is None else f", each {kept.every_nth}th"
+        policy = f"the {kept.top_k} best of each branch{every}{', the last' * kept.last}, and what the rows are made of"
+        found.append(("kept on disk", f"{policy}: {len(kept.kept):,} checkpoints; {len(kept.pruned):,} are gone"))
     if (tuned := records.read(FineTuningRecord)) is not None:
         found += [(f"fine-tuning: {name}", value) for name, value in tuned.settings.items()]
     return found

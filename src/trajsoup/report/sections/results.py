@@ -52,7 +52,7 @@ def section(records: Records) -> Section | None:
                 )
             )
     tuned, fixed = fine_tuning_tables(records), prescribed_tables(records)
-    numbers = [main_table(records), comparisons_table(found, names)] if found else []
+    numbers = [main_table(records), comparisons_table(found, names, notes=_not_made(compared))] if found else []
     return Section(
         figures=tuple(figures),
         tables=(*score_tables(records), *fixed[:1], *tuned[:1]),
@@ -144,16 +144,25 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
         ties=[t for t in found.ties if t.signal is Signal.ACCURACY],
         signal=Signal.ACCURACY,
     )
+    seeds = found.rows[0].by_seed if len(found.rows[0].seeds) > 1 else ()
     scores = Table(
         name=table.name,
         title=table.title,
-        columns=(*table.columns, "deviation over seeds", "before SFT", "answer loss", "answer loss before"),
+        columns=(
+            *table.columns,
+            *(f"seed {seed}" for seed in seeds),
+            "deviation over seeds",
+            "before SFT",
+            "answer loss",
+            "answer loss before",
+        ),
         rows=tuple(
             Row(
                 soup=row.soup,
                 ours=row.ours,
                 cells=(
                     *row.cells,
+                    *(score(tuned[r.name].by_seed.get(seed), Signal.ACCURACY) for seed in seeds),
                     *(score(v, Signal.ACCURACY) for v in (tuned[r.name].deviation, tuned[r.name].before)),
                     score(tuned[r.name].loss.value, Signal.LOSS),
                     score(tuned[r.name].loss_before, Signal.LOSS),
@@ -185,6 +194,7 @@ def comparisons_table(
     *,
     name: str = "comparisons",
     title: str = "Paired comparisons",
+    notes: Sequence[str] = (),
 ) -> Table:
     """Every paired comparison with its interval."""
     return tabulate(
@@ -206,9 +216,17 @@ def comparisons_table(
         notes=[
             "Model minus reference on the same test documents or items of one seed: the interval, a paired bootstrap, does "
             "not cover what another seed would change. Registered comparisons have a verdict, by their p value after "
-            "Holm; the others are exploratory."
+            "Holm; the others are exploratory.",
+            *notes,
         ],
     )
+
+
+def _not_made(compared: ComparisonsRecord | None) -> list[str]:
+    if compared is None:
+        return []
+    missing = f" Registered, but a side was not there: {'; '.join(compared.not_made)}." if compared.not_made else ""
+    return [f"{compared.resamples:,} resamples.{missing}"]
 
 
 def _score_table(

@@ -48,6 +48,7 @@ def spreads_table(spreads: Sequence[SeedSpread], *, name: str, title: str) -> Ta
             "left out": lambda s: number(len(s.without)),
             "error of seeds": lambda s: _size(s.seeds_error, s.signal),
             "of documents": lambda s: _size(s.documents_error, s.signal),
+            "of documents in each seed": lambda s: _size(s.together_error, s.signal),
             "p, Holm": lambda s: number(s.p_holm, ".2g"),
             "verdict": lambda s: text(s.evidence.holds),
         },

@@ -47,6 +47,7 @@ class Entry:
     at: Axis | None = None  # None: a line of the main table
     alone: bool = False  # one branch by itself, beside the strategies
     rank_by: Signal | None = None  # what ranked its checkpoints; None: what the study ranks by
+    beside: tuple[int | str, ...] = ()  # what it shares with those it is compared with, where the axis does not say it
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trajsoup.core.frontier import FullCost
+from trajsoup.core.frontier import Annotation, FullCost
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.records.estimate import BandPoint
@@ -65,18 +65,11 @@ class FittedLaw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Superiority:
-    """An arrow of fig:trajectory-soup-compute-allocation; a positive gain is in favour of the soup."""
+class Superiority(Annotation):
+    """An arrow of fig:trajectory-soup-compute-allocation."""
 
     name: str  # quality-superiority, scaling-robustness
     signal: Signal
-    raw_compute: float
-    raw_score: float
-    raw_extrapolated: bool
-    soup_compute: float
-    soup_score: float
-    soup_extrapolated: bool
-    gain: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

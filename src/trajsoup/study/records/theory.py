@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trajsoup.core.held_out import PredictedSoup
-from trajsoup.core.prediction import Agreement
+from trajsoup.core.prediction import Agreement, BestCount
 from trajsoup.core.splits import Split
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import Record
@@ -38,28 +38,20 @@ class PredictedCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedBest:
-    """The K of least loss for N branches."""
+class PredictedBest(BestCount):
+    """The K of least loss for N branches, predicted from all soups."""
 
-    n_branches: int
-    k: int  # predicted from all soups
-    loss: float
     from_pairs: int | None  # predicted from soups of one and two branches; None: no soup of so many was scored
     measured: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutRecord:
+class HeldOutRecord(Agreement):
     """Predicted against measured losses of soups that the prediction did not see."""
 
     name: str
-    soups: int
-    root_mean_square: float
-    worst: float
-    mean_error: float  # measured minus predicted
     gain: float  # what averaging took off the anchors' mean loss, root mean square
     share_of_gain: float | None  # error over gain: 0 is perfect, 1 no better than expecting no gain
-    r_squared: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from trajsoup.core.soup import Row
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import plan_row
 from trajsoup.merge.provenance import RECORD
-from trajsoup.store.checkpoint import load_json
+from trajsoup.merge.verify import read_record
 from trajsoup.store.publish import remove_stale
 from trajsoup.store.remote import absolute
 from trajsoup.study.records.answer import AnswerRecord
@@ -80,10 +80,7 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
 
 
 def _is_made_of(out: Path, weights: dict[str, float]) -> bool:
-    record = out / RECORD
-    if not record.is_file():
-        return False
-    return {i["path"]: i["weight"] for i in load_json(record)["ingredients"]} == weights
+    return (out / RECORD).is_file() and {i.path: i.weight for i in read_record(out).ingredients} == weights
 
 
 def _put_aside(out: Path) -> None:

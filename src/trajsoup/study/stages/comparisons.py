@@ -13,19 +13,24 @@ from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.rows import RowRecord, RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
-from trajsoup.study.stages.estimates import compared, row_of
+from trajsoup.study.stages.estimates import Question, compared, row_of
 from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import Workbench
 
-QUESTIONS = (  # name, model, reference, question, what is matched
-    ("soup-limited", LIMITED, SINGLE, "Does the soup beat the best single merge of the same token budget?", "budget"),
-    ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
-    ("merge", SINGLE, "raw-best", "Does merging one trajectory beat its best checkpoint?", "budget"),
-    ("model-soup-limited", LIMITED, "model-soup/limited", "Top-K of each branch or final checkpoints?", "budget"),
-    ("model-soup-extended", EXTENDED, "model-soup/extended", "Top-K of each branch or final checkpoints?", "horizon"),
-    ("full-soup-limited", LIMITED, "full-soup/limited", "Top-K of each branch or all checkpoints?", "budget"),
-    ("full-soup-extended", EXTENDED, "full-soup/extended", "Top-K of each branch or all checkpoints?", "horizon"),
-    ("extension", EXTENDED, LIMITED, "What does running every branch to its end add?", "nothing: more tokens"),
+SAME_TOKENS = "Does the soup beat the best single merge of the same token budget?"
+TOP_OR_FINAL, TOP_OR_ALL = (f"Top-K of each branch or {what} checkpoints?" for what in ("final", "all"))
+QUESTIONS = tuple(
+    Question(name=name, model=model, reference=reference, question=question, matched=matched)
+    for name, model, reference, question, matched in (
+        ("soup-limited", LIMITED, SINGLE, SAME_TOKENS, "budget"),
+        ("soup-extended", EXTENDED, SINGLE, "Does the soup of full branches beat the best single merge?", "horizon"),
+        ("merge", SINGLE, "raw-best", "Does merging one trajectory beat its best checkpoint?", "budget"),
+        ("model-soup-limited", LIMITED, "model-soup/limited", TOP_OR_FINAL, "budget"),
+        ("model-soup-extended", EXTENDED, "model-soup/extended", TOP_OR_FINAL, "horizon"),
+        ("full-soup-limited", LIMITED, "full-soup/limited", TOP_OR_ALL, "budget"),
+        ("full-soup-extended", EXTENDED, "full-soup/extended", TOP_OR_ALL, "horizon"),
+        ("extension", EXTENDED, LIMITED, "What does running every branch to its end add?", "nothing: more tokens"),
+    )
 )
 
 
@@ -41,19 +46,15 @@ def comparisons_stage(bench: Workbench) -> bool:
         baseline = records.require(ScreenRecord).baseline
         primary = resolved(asked, baseline=baseline)
         found: list[ComparisonRecord] = []
-        for name, model, reference, question, matched in questions(primary, serial=f"single/{baseline}"):
-            if model in rows and reference in rows:
-                budget = f"{matched}: {rows[model].budget_tokens:,} and {rows[reference].budget_tokens:,} tokens"
-                label = f"{rows[model].label} against {rows[reference].label}"
+        for asked_for in questions(primary, serial=f"single/{baseline}"):
+            model, reference = rows.get(asked_for.model), rows.get(asked_for.reference)
+            if model is not None and reference is not None:
+                budget = f"{asked_for.matched}: {model.budget_tokens:,} and {reference.budget_tokens:,} tokens"
                 found += compared(
-                    name,
-                    model,
-                    reference,
-                    scores[model],
-                    scores[reference],
-                    question,
-                    budget,
-                    label=label,
+                    replace(asked_for, matched=budget),
+                    scores[model.name],
+                    scores[reference.name],
+                    label=f"{model.label} against {reference.label}",
                     resamples=resamples,
                 )
         listed = {name: scores[name] for name, row in rows.items() if not row.alone}
@@ -86,22 +87,23 @@ def selection_optimism(bench: Workbench, rows: RowsRecord) -> Optimism | None:
     return optimism(winner, reference=fixed, resamples=bench.setup.evaluation.resamples)
 
 
-def questions(primary: Sequence[Primary], *, serial: str) -> list[tuple[str, str, str, str, str]]:
+def questions(primary: Sequence[Primary], *, serial: str) -> list[Question]:
     """What every study asks, and what this one has registered besides."""
-    first = (
-        "soup-serial",
-        LIMITED,
-        serial,
-        "Does the soup beat the baseline's run of the same tokens, merged?",
-        "budget",
-    )
-    asked = {(model, reference) for _, model, reference, _, _ in (first, *QUESTIONS)}
+    words = "Does the soup beat the baseline's run of the same tokens, merged?"
+    first = Question(name="soup-serial", model=LIMITED, reference=serial, question=words, matched="budget")
+    asked = {(one.model, one.reference) for one in (first, *QUESTIONS)}
     more = dict.fromkeys((one.model, one.reference) for one in primary if (one.model, one.reference) not in asked)
-    return [
-        first,
-        *QUESTIONS,
-        *((f"{one} against {other}", one, other, f"Does {one} beat {other}?", "nothing") for one, other in more),
-    ]
+    registered = (
+        Question(
+            name=f"{model} against {reference}",
+            model=model,
+            reference=reference,
+            question=f"Does {model} beat {reference}?",
+            matched="nothing",
+        )
+        for model, reference in more
+    )
+    return [first, *QUESTIONS, *registered]
 
 
 def with_verdicts(found: Sequence[ComparisonRecord], primary: Sequence[Primary]) -> tuple[ComparisonRecord, ...]:

@@ -19,7 +19,7 @@ from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
 from trajsoup.study.records.theory import PredictedCell, TheoryRecord
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, single
-from trajsoup.study.stages.estimates import compared, row_of
+from trajsoup.study.stages.estimates import Question, compared, row_of
 from trajsoup.study.sweeps.crossing import SERIAL
 from trajsoup.study.workbench import Workbench
 
@@ -146,14 +146,17 @@ def _against_fork_point(bench: Workbench, name: str) -> list[ComparisonRecord]:
     if row is None or FORK_POINT not in bench.checkpoints:
         return []
     scores = bench.scorer.test([row_of(row), single(FORK_POINT)])
+    asked = Question(
+        name="fork-point",
+        model=row.name,
+        reference=FORK_POINT,
+        question="Does mid-training beat the fork point?",
+        matched="nothing: the fork point has no tokens of mid-training",
+    )
     return compared(
-        "fork-point",
-        row.name,
-        FORK_POINT,
+        asked,
         scores[row.name],
         scores[FORK_POINT],
-        "Does mid-training beat the fork point?",
-        "nothing: the fork point has no tokens of mid-training",
         label=f"{row.label} against the fork point",
         resamples=bench.setup.evaluation.resamples,
     )

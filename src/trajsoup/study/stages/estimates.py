@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 from trajsoup.core.scores import Scores, TestScores, by_unit
 from trajsoup.core.signal import Signal
@@ -43,17 +43,19 @@ def answer_estimate(scores: Scores, *, resamples: int) -> Estimate | None:
     return _estimate(paired_bootstrap(sums, weights=counts, signal=Signal.LOSS, resamples=resamples))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A comparison to make, model minus reference."""
+
+    name: str
+    model: str  # names of rows
+    reference: str
+    question: str  # in words
+    matched: str  # what both sides share
+
+
 def compared(
-    name: str,
-    model: str,
-    reference: str,
-    mine: TestScores,
-    theirs: TestScores,
-    question: str,
-    matched: str,
-    *,
-    label: str,
-    resamples: int,
+    asked: Question, mine: TestScores, theirs: TestScores, *, label: str, resamples: int
 ) -> list[ComparisonRecord]:
     """The paired differences in loss and, if tasks were scored, in Overall Average."""
     found: list[ComparisonRecord] = []
@@ -62,10 +64,9 @@ def compared(
         result = compare_losses(mine.losses, theirs.losses, resamples=resamples)
         if mine.losses.effective_documents < FEWEST:
             result = without_interval(result)
-        found.append(_comparison(name, model, reference, result, kept, question, matched, label))
+        found.append(_comparison(asked, result, kept, label))
     if mine.tasks and theirs.tasks:
-        result = compare_tasks(mine.tasks, theirs.tasks, resamples=resamples)
-        found.append(_comparison(name, model, reference, result, kept, question, matched, label))
+        found.append(_comparison(asked, compare_tasks(mine.tasks, theirs.tasks, resamples=resamples), kept, label))
     return found
 
 
@@ -90,20 +91,10 @@ def _estimate(found: Comparison) -> Estimate:
 
 
 def _comparison(
-    name: str,
-    model: str,
-    reference: str,
-    result: Comparison,
-    kept: tuple[tuple[str, ...], tuple[str, ...]],
-    question: str,
-    matched: str,
-    label: str,
+    asked: Question, result: Comparison, kept: tuple[tuple[str, ...], tuple[str, ...]], label: str
 ) -> ComparisonRecord:
     return ComparisonRecord(
-        name=name,
-        question=question,
-        model=model,
-        reference=reference,
+        **asdict(asked),
         signal=result.signal,
         split=Split.TEST,
         difference=finite(result.difference),
@@ -112,7 +103,6 @@ def _comparison(
         p=finite(result.p),
         resamples_better=finite(result.resamples_better),
         count=result.count,
-        matched=matched,
         label=label,
         kept=kept,
     )

@@ -27,7 +27,7 @@ from trajsoup.study.records.fine_tuning import FineTuned, FineTuningRecord
 from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.stages.comparisons import EXTENDED, LIMITED, QUESTIONS
-from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate, row_of
+from trajsoup.study.stages.estimates import Question, accuracy_estimate, compared, finite, loss_estimate, row_of
 from trajsoup.study.stages.ties import column_ties
 from trajsoup.study.workbench import SCORES, Workbench
 
@@ -239,25 +239,14 @@ def _compared(
 ) -> tuple[ComparisonRecord, ...]:
     found: list[ComparisonRecord] = []
     again = "Does the soup beat the single merge that is strongest after fine-tuning?"
-    rechosen = (
-        []
-        if strongest is None
-        else [
-            ("soup-limited-rechosen", LIMITED, strongest, again, "budget"),
-            ("soup-extended-rechosen", EXTENDED, strongest, again, "horizon"),
-        ]
-    )
-    for name, model, reference, question, matched in (*QUESTIONS, *rechosen):
+    rechosen = [
+        Question(name=f"{name}-rechosen", model=model, reference=strongest, question=again, matched=matched)
+        for name, model, matched in (("soup-limited", LIMITED, "budget"), ("soup-extended", EXTENDED, "horizon"))
+        if strongest is not None
+    ]
+    for asked in (*QUESTIONS, *rechosen):
+        model, reference = asked.model, asked.reference
         if model in scores and reference in scores and model in (LIMITED, EXTENDED):
-            found += compared(
-                name,
-                model,
-                reference,
-                scores[model],
-                scores[reference],
-                question,
-                matched,
-                label=f"{labels[model]} against {labels[reference]}",
-                resamples=resamples,
-            )
+            label = f"{labels[model]} against {labels[reference]}"
+            found += compared(asked, scores[model], scores[reference], label=label, resamples=resamples)
     return tuple(found)

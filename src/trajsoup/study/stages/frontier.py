@@ -8,7 +8,7 @@ Arithmetic on a sweep: no model is run. Points were chosen on validation, laws a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -263,14 +263,4 @@ def _annotations(
 
 
 def _arrow(name: str, signal: Signal, found: Annotation) -> Superiority:
-    return Superiority(
-        name=name,
-        signal=signal,
-        raw_compute=found.raw_compute,
-        raw_score=found.raw_score,
-        raw_extrapolated=found.raw_extrapolated,
-        soup_compute=found.soup_compute,
-        soup_score=found.soup_score,
-        soup_extrapolated=found.soup_extrapolated,
-        gain=found.gain,
-    )
+    return Superiority(name=name, signal=signal, **asdict(found))

@@ -9,7 +9,6 @@ from trajsoup.study.choosing.main_table import main_entries
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.rows import ChosenOn, RowRecord, RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
-from trajsoup.study.sweeps.table import sweep_entries
 from trajsoup.study.workbench import Workbench
 
 
@@ -20,7 +19,7 @@ def rows_stage(bench: Workbench) -> bool:
     inputs = {"screen": bench.records.digest(ScreenRecord), "entries": digest_of([entry.name for entry in entries])}
 
     def make() -> RowsRecord:
-        later = [entry for asked in bench.setup.sweeps for entry in sweep_entries(field, asked)]
+        later = [entry for asked in bench.setup.sweeps for entry in bench.entries(asked)]
         chosen = choose_entries([*entries, *later], bench.scoring("choosing"))[: len(entries)]
         return RowsRecord(inputs=inputs, rows=tuple(row_record(c, field.rank_by) for c in chosen))
 

@@ -19,10 +19,10 @@ from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.rows import ChosenOn
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
-from trajsoup.study.stages.estimates import accuracy_estimate, compared, finite, loss_estimate
+from trajsoup.study.stages.estimates import Question, accuracy_estimate, compared, finite, loss_estimate
 from trajsoup.study.stages.grid import grid_cells
 from trajsoup.study.stages.rows import chosen_on
-from trajsoup.study.sweeps.table import SWEEPS, Kind, Sweep, sweep_entries
+from trajsoup.study.sweeps.table import SWEEPS, Kind, Sweep
 from trajsoup.study.workbench import Workbench
 
 
@@ -35,13 +35,12 @@ def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     """Make the records that are missing or out of date; return their names."""
     if not sweeps:
         return []
-    records, field = bench.records, bench.field()
-    entries = {sweep.name: sweep_entries(field, sweep) for sweep in sweeps}
+    records = bench.records
     inputs = {
         sweep.name: {
             "screen": records.digest(ScreenRecord),
             "sweep": digest_of([sweep.kind, sweep.branches, sweep.merge_size]),
-            "entries": digest_of([entry.name for entry in entries[sweep.name]]),
+            "entries": digest_of([entry.name for entry in bench.entries(sweep)]),
         }
         for sweep in sweeps
     }
@@ -49,7 +48,7 @@ def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     if not missing:
         return []
     chosen = choose_sweeps(bench, missing)
-    tested = bench.scorer.test(reported_rows(missing, chosen, rank_by=field.rank_by))
+    tested = bench.scorer.test(reported_rows(missing, chosen, rank_by=bench.setup.evaluation.rank_by))
     for sweep in missing:
         records.write(_record(bench, sweep, chosen[sweep.name], tested, inputs[sweep.name]))
     return [sweep.name for sweep in missing]
@@ -57,8 +56,7 @@ def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
 
 def choose_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> dict[str, list[Chosen]]:
     """Choose every entry of every sweep on validation; what all of them ask is answered together."""
-    field = bench.field()
-    listed: list[tuple[str, Entry]] = [(s.name, entry) for s in sweeps for entry in sweep_entries(field, s)]
+    listed: list[tuple[str, Entry]] = [(s.name, entry) for s in sweeps for entry in bench.entries(s)]
     found: dict[str, list[Chosen]] = {sweep.name: [] for sweep in sweeps}
     for (name, _), chosen in zip(
         listed, choose_entries([entry for _, entry in listed], bench.scoring("sweeps")), strict=True
@@ -148,17 +146,11 @@ def _comparisons(
     for model, reference in kind.pairs(chosen):
         of = _prescribed(model, reference)
         name = f"{model.entry.name} against {reference.entry.name}{of}"
-        found += compared(
-            name,
-            model.entry.name,
-            reference.entry.name,
-            tested[model.row.name],
-            tested[reference.row.name],
-            name,
-            kind.matched,
-            label=f"{model.entry.key} against {reference.entry.key}{of}",
-            resamples=resamples,
-        )
+        sides = model.entry.name, reference.entry.name
+        asked = Question(name=name, model=sides[0], reference=sides[1], question=name, matched=kind.matched)
+        label = f"{model.entry.key} against {reference.entry.key}{of}"
+        mine, theirs = tested[model.row.name], tested[reference.row.name]
+        found += compared(asked, mine, theirs, label=label, resamples=resamples)
     return found
 
 

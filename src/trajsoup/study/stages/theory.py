@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, fit_branches
 from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
@@ -193,9 +193,7 @@ def _cells(losses: SoupLosses) -> tuple[PredictedCell, ...]:
 
 def _best(found: BestCount, cells: Sequence[PredictedCell]) -> PredictedBest:
     return PredictedBest(
-        n_branches=found.n_branches,
-        k=found.k,
-        loss=found.loss,
+        **asdict(found),
         from_pairs=min(cells, key=lambda c: (c.predicted, c.k)).k if cells else None,
         measured=min(cells, key=lambda c: (c.measured, c.k)).k if cells else None,
     )
@@ -221,14 +219,4 @@ def statistic_over_branches(
 
 
 def _held_out(name: str, found: HeldOut) -> HeldOutRecord:
-    a = found.agreement
-    return HeldOutRecord(
-        name=name,
-        soups=a.soups,
-        root_mean_square=a.root_mean_square,
-        worst=a.worst,
-        mean_error=a.mean_error,
-        gain=found.gain,
-        share_of_gain=found.share_of_gain,
-        r_squared=a.r_squared,
-    )
+    return HeldOutRecord(name=name, gain=found.gain, share_of_gain=found.share_of_gain, **asdict(found.agreement))

@@ -27,13 +27,9 @@ SERIAL = "Serial run, K free"
 
 def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     """Every soup against the serial run of its budget: free, and of its merge size."""
-    by_key = {c.entry.key: c for c in chosen}
-    return [
-        (c, by_key[reference])
-        for c in chosen
-        if c.entry.strategy == SOUP.strategy
-        for reference in (f"serial@{c.option.budget_tokens}", f"serial{c.entry.key.removeprefix('limited')}")
-    ]
+    serial = {c.entry.beside: c for c in chosen if c.entry.strategy == SINGLE.strategy}
+    soups = (c for c in chosen if c.entry.strategy == SOUP.strategy)
+    return [(c, serial[beside]) for c in soups for beside in (c.entry.beside[:1], c.entry.beside)]
 
 
 @sweep(
@@ -76,9 +72,10 @@ class _Budget:
         for n, freedom in self.soups.items():
             team = "+".join(freedom.stops[0].branches)
             soup = self._entry(asked, f"limited/{team}", f"{n} branches (Limited)", SOUP, lambda f=freedom: SOUP.ask(f))
-            found.append(replace(soup, setting=Setting.LIMITED))
             same = f"Serial run, as many merged as by {n} branches"
-            found.append(self._entry(asked, f"serial/{team}", same, SINGLE, lambda n=n: self.matched(n)))
+            matched = self._entry(asked, f"serial/{team}", same, SINGLE, lambda n=n: self.matched(n))
+            found.append(replace(soup, setting=Setting.LIMITED, beside=(self.tokens, n)))
+            found.append(replace(matched, beside=(self.tokens, n)))
         return found
 
     def serial(self) -> Asking:
@@ -118,4 +115,5 @@ class _Budget:
             ask=ask,
             sweep=asked.name,
             at=Axis(series=series, x=float(self.tokens)),
+            beside=(self.tokens,),
         )

@@ -24,11 +24,6 @@ UNRANKED = (METHODS["model-soup"], METHODS["full-soup"])
 
 def _pairs(chosen: Sequence[Chosen]) -> Pairs:
     """Each Trajectory Soup against each single merge of its N and ranking, and the other soups of its setting."""
-
-    def shared(c: Chosen) -> str:
-        assert c.entry.at is not None
-        return c.entry.at.series
-
     soups = [c for c in chosen if c.entry.strategy == SOUP.strategy]
     return [
         (soup, other)
@@ -36,7 +31,8 @@ def _pairs(chosen: Sequence[Chosen]) -> Pairs:
         for other in chosen
         if other.entry.strategy != SOUP.strategy
         and other.entry.setting in (None, soup.entry.setting)
-        and shared(soup).startswith(shared(other))
+        and other.entry.beside == soup.entry.beside
+        and other.entry.rank_by in (None, soup.entry.rank_by)
     ]
 
 
@@ -82,5 +78,5 @@ def _rows(
         name = key + ("" if signal is None else f"/{signal.value}")
         x = label + (clipped(merged, k) if method.takes_k else "")
         made = point(asked, name, option, Axis(series=f"N = {n}{ranked}", x=x), method=method)
-        found.append(replace(made, rank_by=signal))
+        found.append(replace(made, rank_by=signal, beside=(n,)))
     return found

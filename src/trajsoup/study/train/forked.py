@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trajsoup.errors import TrainError
+from trajsoup.store.json_file import decode_json
+
 MODULE = "trajsoup.lm.branch_server"
 POLL_SECONDS = 0.05
 READ_AT_IMPORT = (
@@ -111,7 +114,7 @@ class Server:
             answer = self._link.recv(1 << 16)
         if not answer:
             raise EOFError("the server of branches has ended")
-        return json.loads(answer)
+        return decode_json(answer, int | None, where="an answer", cure="run it again", error=TrainError)  # type: ignore[arg-type]
 
 
 def _terms(environment: Mapping[str, str]) -> dict[str, str]:

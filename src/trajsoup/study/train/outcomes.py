@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
+class End:
     """outcome.json, as the branch's process leaves it."""
 
     status: Status
@@ -31,7 +32,7 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class LoggedRow:
     """A line of metrics.jsonl, whoever wrote it."""
 
     tokens: float | None = None
@@ -39,6 +40,11 @@ class _Row:
     train_loss: float | None = None
     loss: float | None = None
     tokens_per_second: float | None = None
+
+    @property
+    def training_loss(self) -> float | None:
+        """Under either name."""
+        return self.loss if self.train_loss is None else self.train_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,7 @@ def progress_of(process: BranchProcess, *, running: bool) -> Progress:
         running=running,
         tokens=int(tokens or 0),
         horizon=process.horizon,
-        train_loss=row.loss if row.train_loss is None else row.train_loss,
+        train_loss=row.training_loss,
         tokens_per_second=row.tokens_per_second,
     )
 
@@ -75,7 +81,7 @@ def progress_of(process: BranchProcess, *, running: bool) -> Progress:
 def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
     """Say how a process ended. A command's checkpoints are found by the scan that finds those of foreign runs."""
     if process.builtin:
-        end = _end(process.folder)
+        end = end_of(process.folder)
         if end is None:
             return _failed(process, code)
         if end.status is Status.FINISHED and code == 0:
@@ -108,7 +114,7 @@ def outcome_of(process: BranchProcess, *, code: int) -> Outcome:
 
 def finished_outcome(branch: str, folder: Path, *, horizon: int) -> Outcome | None:
     """The recorded end of a branch that has reached its horizon, or None."""
-    end = _end(folder)
+    end = end_of(folder)
     if end is None or end.status is not Status.FINISHED or end.horizon < horizon:
         return None
     return Outcome(
@@ -122,7 +128,7 @@ def finished_outcome(branch: str, folder: Path, *, horizon: int) -> Outcome | No
 
 def recorded(folder: Path) -> bool:
     """Whether the builtin trainer has written down how the branch ended."""
-    return _end(folder) is not None
+    return end_of(folder) is not None
 
 
 def _failed(process: BranchProcess, code: int) -> Outcome:
@@ -151,22 +157,30 @@ def _tail(log: Path) -> str | None:
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), None)
 
 
-def _last_row(path: Path) -> _Row:
+def _last_row(path: Path) -> LoggedRow:
     """The newest whole line of metrics.jsonl, without reading all of it."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read().splitlines()
     except OSError:
-        return _Row()
-    for line in reversed(lines):
+        return LoggedRow()
+    return next(_rows(reversed(lines)), LoggedRow())
+
+
+def logged_rows(path: Path) -> list[LoggedRow]:
+    """Every whole line of metrics.jsonl."""
+    return list(_rows(path.read_bytes().splitlines()))
+
+
+def _rows(lines: Iterable[bytes]) -> Iterator[LoggedRow]:
+    for line in lines:
         with contextlib.suppress(TrainError):  # being written
-            return decode_json(line, _Row, where=path, cure="wait", error=TrainError, nan=True)
-    return _Row()
+            yield decode_json(line, LoggedRow, where=METRICS, cure="wait", error=TrainError, nan=True)
 
 
-def _end(folder: Path) -> _End | None:
+def end_of(folder: Path) -> End | None:
     """How the branch ended; None where that is not written down."""
     with contextlib.suppress(TrainError):
-        return read_json(folder / OUTCOME, _End, cure="train the branch again", error=TrainError, nan=True)
+        return read_json(folder / OUTCOME, End, cure="train the branch again", error=TrainError, nan=True)
     return None
