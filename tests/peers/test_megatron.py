@@ -17,12 +17,13 @@ PYTHON = Path(os.environ.get("MEGATRON_PYTHON", ROOT / ".venv-megatron" / "bin" 
 SCRIPT = Path(__file__).with_name("megatron_checkpoints.py")
 pytestmark = [
     pytest.mark.peers,
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(not PYTHON.exists(), reason="megatron-core is not installed: `make test-peers`"),
 ]
 
 
 def megatron(*args):
-    done = subprocess.run([PYTHON, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([PYTHON, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
