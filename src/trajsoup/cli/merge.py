@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
-from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, Metric, TokensPerStep, chosen_executor
+from trajsoup.cli.options import (
+    FORMAT_HELP,
+    Address,
+    Engine,
+    EngineOption,
+    ForkPoint,
+    Json,
+    Metric,
+    TokensPerStep,
+    chosen_executor,
+)
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
@@ -207,7 +217,7 @@ def merge(
     ] = None,
     output_format: Annotated[
         OutputFormat,
-        typer.Option("--format", help="same: a torch DCP folder like the ingredients', which their trainer loads."),
+        typer.Option("--format", help=FORMAT_HELP),
     ] = OutputFormat.SAFETENSORS,
     exact_from: Annotated[
         str | None,

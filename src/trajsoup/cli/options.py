@@ -35,7 +35,8 @@ Study = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-FormOption = Annotated[Form, typer.Option("--format", help="How tables are printed.")]
+FORMAT_HELP = "Form of what comes out: of printed tables; of a merge, `same` is a DCP folder as its ingredients are."
+FormOption = Annotated[Form, typer.Option("--format", help=FORMAT_HELP)]
 Jobs = Annotated[
     int | None,
     typer.Option(help="Branches trained at once. Default: one for each core.", min=1, show_default=False),
