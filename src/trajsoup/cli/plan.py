@@ -26,6 +26,7 @@ def plan(
     from trajsoup.core.quantity import format_tokens
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_training_study
+    from trajsoup.study.passes import count_passes
     from trajsoup.study.train.data import load_data
     from trajsoup.study.train.plan import on_corpus, plan_study, require_room
 
@@ -33,8 +34,13 @@ def plan(
     planned = plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
     if corpus:
         planned = on_corpus(planned, load_data(loaded, cache=cache_folder()))
+    passes = count_passes(planned)
+    scored = passes.tokens(planned)
+    flops = scored * planned.model.flops_per_token / 3  # a forward pass is a third of a training token
     if as_json:
-        show_json(_as_json(planned))
+        show_json(
+            {**_as_json(planned), "passes": dataclasses.asdict(passes), "scored_tokens": scored, "scored_flops": flops}
+        )
         require_room(planned)
         return
     fields = ("seed", "peak_lr", "global_batch", "schedule", "momentum", "optimizer", "warmup", "weight_decay", "betas")
@@ -70,12 +76,13 @@ def plan(
         ],
         *_retention(planned),
         ["free", format_bytes(planned.free_bytes)],
-        ["validation passes", f"{cost.validation_passes}"],
+        [
+            "models scored",
+            f"{passes.validation:,} on validation, {passes.probe:,} on the probe, {passes.test:,} on test: "
+            f"{passes.total:,} passes",
+        ],
+        ["scored", f"{format_tokens(scored)} tokens, {flops:.4g} FLOPs ({flops / cost.train_flops:.1%} of C)"],
     ]
-    if cost.validation_flops is not None:
-        rows.append(
-            ["validation FLOPs", f"{cost.validation_flops:.4g} ({cost.validation_flops / cost.train_flops:.1%} of C)"]
-        )
     if planned.epochs is not None:
         rows.append(["epochs of the training set", f"{planned.epochs:.3g}"])
     show_table("cost", ["quantity", "value"], rows)
@@ -119,8 +126,6 @@ def _as_json(planned: Plan) -> dict[str, Any]:
         "checkpoint_bytes": cost.checkpoint_bytes,
         "state_bytes": cost.state_bytes,
         "retention": None if planned.peak is None else dataclasses.asdict(planned.peak),
-        "validation_passes": cost.validation_passes,
-        "validation_flops": cost.validation_flops,
         "epochs": planned.epochs,
         "free_bytes": planned.free_bytes,
         "notes": planned.notes,

@@ -23,7 +23,7 @@ from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import MemorySink
 from trajsoup.engine.workers import Options
-from trajsoup.errors import CheckpointError
+from trajsoup.errors import CheckpointError, ScoreError
 from trajsoup.lm.models import open_model, with_fast_experts
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
@@ -84,6 +84,20 @@ def stream_rows(
         for row, values in zip(batch, tensors, strict=False):
             placement.copy(values)
             yield row
+
+
+def present_device(name: str) -> str:
+    """`auto` as the fastest device that torch has here; another name must be one that it has."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        reason = str(error).split("\n", 1)[0]
+        raise ScoreError(f"evaluate.device is {name!r}, which torch does not have here ({reason}): use auto") from error
+    return name
 
 
 def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "float32") -> Any:

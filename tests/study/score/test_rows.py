@@ -18,9 +18,10 @@ from trajsoup.lm.live import load_model
 from trajsoup.lm.tasks.mid_training import SUITE
 from trajsoup.lm.validate import document_losses
 from trajsoup.store.checkpoint import open_checkpoint
+from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.score import rows as score
 from trajsoup.study.score.rows import ScoreSettings
-from trajsoup.study.score.scorer import Scorer
+from trajsoup.study.score.scorer import Scorer, dtype_of, make_scorer, window_of
 
 SETTINGS = ScoreSettings(suite=SUITE[:2], items_each=10)
 ROWS = [Row(name="first", weights={"c1": 1.0}), Row(name="mean", weights={"c1": 0.5, "c2": 0.5})]
@@ -216,3 +217,29 @@ def test_lm_eval_tasks_are_scored_with_the_rows_and_never_both_choose_and_report
     assert Scorer(**arguments, settings=ScoreSettings(choose_with=harness)).test(ROWS[:1])["first"].tasks == ()
     with pytest.raises(ScoreError, match=r"both for choosing and for the report"):
         Scorer(**arguments, settings=ScoreSettings(choose_with=harness, report_with=harness)).test(ROWS)
+
+
+@pytest.mark.parametrize(("positions", "window"), [(128, 128), (512, 256), (2048, 2048), (131072, 8192)])
+def test_the_window_is_the_models_own_context_as_far_as_a_pass_holds_it(tmp_path, positions, window):
+    config = llama_config(300)
+    config.max_position_embeddings = positions
+    assert window_of(save_checkpoints(tmp_path, config, count=1)) == window
+
+
+def test_a_bf16_model_is_scored_in_bf16_and_nearly_as_in_float32(tmp_path, corpus):
+    found = save_checkpoints(tmp_path / "in", llama_config(300), count=1, dtype=torch.bfloat16)
+    assert dtype_of(found) == "bfloat16"
+    losses = {}
+    for dtype in ("auto", "float32"):
+        plan = EvaluationPlan(device="cpu", dtype=dtype, window=64)
+        scorer = make_scorer(corpus, found, folder=tmp_path / dtype, evaluation=plan, base=tmp_path)
+        assert (scorer.settings.device, scorer.settings.validation.window) == ("cpu", 64)
+        losses[scorer.settings.dtype] = scorer.validate(ROWS[:1])["first"].losses.loss()
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.01)
+    assert losses["bfloat16"] != losses["float32"]
+
+
+def test_a_device_that_is_not_here_is_said_so(tmp_path, corpus, checkpoints):
+    plan = EvaluationPlan(device="cuda:99")
+    with pytest.raises(ScoreError, match=r"evaluate.device is 'cuda:99', which torch does not have here .*: use auto"):
+        make_scorer(corpus, checkpoints, folder=tmp_path / "r", evaluation=plan, base=tmp_path).validate(ROWS[:1])

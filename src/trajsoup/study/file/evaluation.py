@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import Count, Positive, Tokens, parse_whole
@@ -52,10 +52,20 @@ class EvaluationPlan(Screen):
     ] = ()
     lm_eval: Annotated[LmEval | None, "Tasks of lm-eval beside the embedded suite; see below."] = None
     resamples: Annotated[int, "Of the bootstrap."] = 10_000
+    device: Annotated[str, "Where models are scored: `auto` (CUDA, else MPS, else the CPU), or a torch device."] = (
+        "auto"
+    )
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        "What models are scored in: `auto` is bfloat16 where the checkpoints are, else float32.",
+    ] = "auto"
+    window: Annotated[
+        Count | None, "Tokens of context. Default: the model's own, at most 8,192; 256 for a model of up to 512."
+    ] = None
 
     def identity(self) -> dict[str, Any]:
         """What scores depend on. A field that came later is left out where nobody set it: older records stand."""
-        return {name: value for name, value in asdict(self).items() if name not in LATER or value is not None}
+        return {name: value for name, value in asdict(self).items() if name not in LATER or value not in (None, "auto")}
 
     def __post_init__(self) -> None:
         if self.rank_by is Signal.ACCURACY and not self.items and not (self.lm_eval and self.lm_eval.choose):

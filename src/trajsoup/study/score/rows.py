@@ -23,7 +23,7 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import NonfiniteError, ScoreError
 from trajsoup.lm.corpus import Corpus, TokenSet, require_same_tokenizer
 from trajsoup.lm.harness import Harness, HarnessSettings, find_tasks
-from trajsoup.lm.live import load_model, stream_rows
+from trajsoup.lm.live import load_model, present_device, stream_rows
 from trajsoup.lm.tasks.items import Task
 from trajsoup.lm.tasks.scoring import PreparedSuite, prepare_suite, score_suite
 from trajsoup.lm.validate import ValidationSettings, document_losses
@@ -102,7 +102,7 @@ def score_rows(
     of.progress(what, len(rows) - len(missing), len(rows))
     if missing:
         first = of.model_source or of.checkpoints[next(iter(next(iter(missing.values())).weights))]
-        model = load_model(first, device=settings.device, dtype=settings.dtype)
+        model = load_model(first, device=present_device(settings.device), dtype=settings.dtype)
         require_same_tokenizer(of.corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 ROWS_EACH = 8  # of one task of an executor: a model is loaded once for them
 FORK_POINT = "fork-point"  # its key among the checkpoints
-WINDOW = 256
+WINDOW = 256  # of models of up to SMALL_CONTEXT positions, which the embedded ones are
+SMALL_CONTEXT = 512
+LARGEST_WINDOW = 8192
 Scores = TypeVar("Scores", ValidationScores, TestScores)
 OnScore = Callable[[str, int, int], None]  # what, done, total
 
@@ -168,7 +170,9 @@ def make_scorer(
         suite=suite,
         items_each=max(evaluation.items, 1),
         validation_items=evaluation.validation_items,
-        validation=ValidationSettings(window=window_of(checkpoints)),
+        validation=ValidationSettings(window=evaluation.window or window_of(checkpoints)),
+        dtype=dtype_of(checkpoints) if evaluation.dtype == "auto" else evaluation.dtype,
+        device=evaluation.device,
         choose_with=choose_with,
         report_with=report_with,
     )
@@ -185,9 +189,19 @@ def make_scorer(
 
 
 def window_of(checkpoints: Mapping[str, Checkpoint]) -> int:
-    """Tokens that a model is given at once."""
+    """Tokens that a model is given at once: its own context, as far as one pass holds it; less for the embedded models."""
     longest = [c.config.get("max_position_embeddings") for c in checkpoints.values()][:1]
-    return min(WINDOW, longest[0]) if longest and isinstance(longest[0], int) else WINDOW
+    if not longest or not isinstance(longest[0], int):
+        return WINDOW
+    return min(longest[0], WINDOW if longest[0] <= SMALL_CONTEXT else LARGEST_WINDOW)
+
+
+def dtype_of(checkpoints: Mapping[str, Checkpoint]) -> str:
+    """What a model is scored in: bfloat16 where most of its weights are, else float32."""
+    sizes: dict[str, int] = {}
+    for tensor in next(iter(checkpoints.values())).tensors.values():
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.nbytes
+    return "bfloat16" if max(sizes, key=lambda kind: sizes[kind]) == "BF16" else "float32"
 
 
 def single(key: str) -> Row:

@@ -1,0 +1,105 @@
+"""How many models a study scores, before it does: its methods and sweeps are asked what they would compare.
+
+    Plan -> the pools it will have -> every entry chooses among made-up scores -> rows that were asked for
+
+What a method asks after its first round depends on scores, so such a method (greedy-soup) may ask more or less.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trajsoup.core.methods.asking import Answers
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
+from trajsoup.core.soup import Row
+from trajsoup.study.choosing.entries import choose_entries
+from trajsoup.study.choosing.field import Field
+from trajsoup.study.choosing.main_table import main_entries
+from trajsoup.study.stages.sweeps import reported_rows
+from trajsoup.study.sweeps.table import sweep_entries
+from trajsoup.study.train.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """Forward passes of whole models over a set of documents, of one seed."""
+
+    validation: int  # every checkpoint and the fork point, and every row that is compared
+    probe: int  # every checkpoint, for the screen
+    test: int  # what is reported
+
+    @property
+    def total(self) -> int:
+        """Of all sets."""
+        return self.validation + self.probe + self.test
+
+    def tokens(self, plan: Plan) -> int:
+        """Tokens that go through a model."""
+        said = plan.study.evaluation
+        on_validation = said.validation_tokens if plan.validation_tokens is None else plan.validation_tokens
+        return self.validation * on_validation + self.probe * said.probe_tokens + self.test * said.test_tokens
+
+
+def count_passes(plan: Plan) -> Passes:
+    """Count what a study that admits every branch scores. A row that two methods ask for is scored once."""
+    evaluation, sweeps = plan.study.evaluation, plan.study.sweeps
+    pools = _pools(plan)
+    field = Field(
+        pools=pools,
+        admitted=tuple(pool.branch for pool in pools),
+        baseline=evaluation.baseline or next((b.name for b in plan.branches if not b.changed), plan.branches[0].name),
+        ks=evaluation.ks,
+        n_horizons=evaluation.horizons,
+        rank_by=evaluation.rank_by,
+        methods=evaluation.methods,
+    )
+    checkpoints = {_weights(Row(name=c.key, weights={c.key: 1.0})) for pool in pools for c in pool.candidates}
+    asked = set(checkpoints)
+
+    def scoring(rows: Sequence[Row]) -> Answers:
+        asked.update(map(_weights, rows))
+        return {row.name: _made_up(row) for row in rows}
+
+    chosen = choose_entries(main_entries(field), scoring)
+    later = {sweep.name: choose_entries(sweep_entries(field, sweep), scoring) for sweep in sweeps}
+    reported = {_weights(c.row) for c in chosen}
+    reported |= {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
+    return Passes(validation=len(asked) + 1, probe=len(checkpoints), test=len(reported))
+
+
+def _pools(plan: Plan) -> tuple[Pool, ...]:
+    drawn = random.Random(0)
+    every, count = plan.positions.checkpoint_every, plan.positions.count
+    return tuple(
+        Pool(
+            branch=b.name,
+            candidates=tuple(
+                Candidate(
+                    key=f"{b.name}/{i}",
+                    branch=b.name,
+                    tokens=every * (i + 1),
+                    val_loss=3 + drawn.random(),
+                    accuracy=drawn.random(),
+                )
+                for i in range(count)
+            ),
+        )
+        for b in plan.branches
+    )
+
+
+def _weights(row: Row) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(row.weights.items()))
+
+
+def _made_up(row: Row) -> ValidationScores:
+    drawn = random.Random(str(_weights(row)))
+    return ValidationScores(
+        losses=DocumentLosses(nll=np.array([3 + drawn.random()]), targets=np.array([1])),
+        tasks=(TaskResult(name="it", category="it", correct=np.array([drawn.random()])),),
+    )

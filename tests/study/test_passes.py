@@ -1,0 +1,41 @@
+"""What a plan says will be scored, against what a study of the repository did score."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trajsoup.study.file.study import load_study
+from trajsoup.study.passes import Passes, count_passes
+from trajsoup.study.train.plan import plan_study
+
+EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
+
+
+def records(name):
+    return json.loads((EXAMPLE / "records" / name).read_text())
+
+
+def test_the_plan_counts_every_model_that_is_scored_and_not_the_checkpoints_alone():
+    passes = count_passes(plan_study(load_study(EXAMPLE / "study.yaml")))
+    checkpoints = records("validation.json")["checkpoints"]
+    rows = records("rows.json")["rows"]
+    points = [
+        p
+        for path in sorted((EXAMPLE / "records" / "sweeps").iterdir())
+        for p in records(f"sweeps/{path.name}")["points"]
+    ]
+    compared = {tuple(sorted(r["weights"].items())) for r in [*rows, *points]} | {
+        ((c["key"], 1.0),) for c in checkpoints
+    }
+    reported = {
+        tuple(sorted(r["weights"].items())) for r in [*rows, *(p for p in points if p["test_loss"] is not None)]
+    }
+    assert passes.probe == len(checkpoints) == 36
+    assert passes.validation >= 0.9 * len(compared)
+    assert passes.test == pytest.approx(len(reported), rel=0.1)  # which of two rows validation prefers is made up
+
+
+def test_tokens_are_those_of_each_set():
+    plan = plan_study(load_study(EXAMPLE / "study.yaml"))
+    assert Passes(validation=3, probe=2, test=1).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
