@@ -1,5 +1,7 @@
 """The slope of a loss along the weights of a row, against autograd through a stack of all checkpoints."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -37,7 +39,7 @@ def answers(checkpoints, rng=None):
 def by_autograd(checkpoints, weights, batch):
     """dL/dw by a stack of all checkpoints: by tensor."""
     model = load_model(next(iter(checkpoints.values())))
-    loaded = {key: load(c.folder) for key, c in checkpoints.items()}
+    loaded = {key: load(Path(str(c.folder))) for key, c in checkpoints.items()}
     w = {name: torch.tensor(list(weights.values()), dtype=torch.float64, requires_grad=True) for name in loaded["c1"]}
     soup = {
         name: torch.einsum("c,c...->...", w[name], torch.stack([one[name].double() for one in loaded.values()])).float()
@@ -61,7 +63,7 @@ def test_the_slope_is_autograds_through_a_stack_of_all_checkpoints(tmp_path):
     expected = by_autograd(checkpoints, weights, slopes._batch(request))
     whole = np.sum(list(expected.values()), axis=0)
     assert found.along[WHOLE] == pytest.approx(whole, rel=1e-4, abs=1e-6)
-    shapes = {name: tensor.shape for name, tensor in load(checkpoints["c1"].folder).items()}
+    shapes = {name: tensor.shape for name, tensor in load(Path(str(checkpoints["c1"].folder))).items()}
     layer = np.sum([g for n, g in expected.items() if part_of(n, tuple(shapes[n])) == ("layer 0",)], axis=0)
     assert found.along["layer 0"] == pytest.approx(layer, rel=1e-4, abs=1e-6)
     assert sum(found.along[part] for part in found.along if part != WHOLE) == pytest.approx(whole, rel=1e-4, abs=1e-6)

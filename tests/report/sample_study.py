@@ -46,7 +46,7 @@ from trajsoup.study.sweeps.table import Sweep
 from trajsoup.study.workbench import Workbench
 
 STAGES = ("plan", "train", "validation", "screen", "rows", "evaluations", "comparisons", "sweeps", "geometry", "answer")
-SWEEPS = tuple(Sweep(name=kind, kind=kind) for kind in KINDS)
+SWEEPS = tuple(Sweep(name=name, kind=name) for name, kind in KINDS.items() if kind.default)
 CHECKPOINT_BYTES = 16 * B
 RECIPES = (
     ("seed", "4321"),

@@ -46,10 +46,17 @@ class Slopes:
     window: int
     options: Options | None = None
     _model: Any = None
+    _known: dict[tuple[Any, ...], Slope] = field(default_factory=dict[tuple[Any, ...], Slope])
     _batches: dict[Split, list[Batch]] = field(default_factory=dict[Split, list[Batch]])
 
     def __call__(self, request: Descend) -> Slope:
-        """One batch, forward and backward."""
+        """One batch, forward and backward. The same question is answered once."""
+        asked = (request.option.name, request.keys, request.batch, request.on, request.parts)
+        if asked not in self._known:
+            self._known[asked] = self._answer(request)
+        return self._known[asked]
+
+    def _answer(self, request: Descend) -> Slope:
         if request.on not in self.tokens:
             raise UnansweredError(
                 f"a method asks for gradients on {request.on.value} documents, and there are none here"

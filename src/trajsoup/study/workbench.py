@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trajsoup.core.methods.asking import Scoring
+from trajsoup.core.methods.asking import Descend, Descending, Measure, Scoring, Slope
 from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.core.tensor_groups import PARTS
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.workers import Options
 from trajsoup.errors import StudyError
@@ -66,6 +68,7 @@ class Workbench:
         self.records = Records(setup.output) if records is None else records
         self.jobs, self.on_train = jobs, on_train
         self._given_corpus = corpus
+        self._measured: dict[Measure, Gram] = {}
         resident = ResidentFiles(limit_bytes=RESIDENT_BYTES) if executor is None else None  # machines share no memory
         self.options = Options(resident=resident)
 
@@ -224,6 +227,7 @@ class Workbench:
             ks=evaluation.ks,
             n_horizons=evaluation.horizons,
             rank_by=evaluation.rank_by,
+            fork_point=None if self.fork_point is None else FORK_POINT,
             methods=evaluation.methods,
         )
 
@@ -236,6 +240,36 @@ class Workbench:
         if asked not in self._entries:
             self._entries[asked] = sweep_entries(self.field(), asked)
         return self._entries[asked]
+
+    def measure(self, request: Measure) -> Gram:
+        """Answer methods that ask for products of checkpoints; the same question is answered once."""
+        if request not in self._measured:
+            from trajsoup.engine.gram import gram
+
+            self._measured[request] = gram(
+                {key: self.checkpoints[key] for key in request.keys},
+                centre=request.centre,
+                groups=None if request.parts is None else PARTS[request.parts],
+                options=self.options,
+                executor=self.executor,
+            )
+        return self._measured[request]
+
+    def descend(self, request: Descend) -> Slope:
+        """Answer methods that ask for gradients: on the validation documents that are scored, or on training ones."""
+        return self._slopes(request)
+
+    @functools.cached_property
+    def _slopes(self) -> Descending:
+        from trajsoup.lm.slopes import Slopes
+
+        return Slopes(
+            checkpoints=self.checkpoints,
+            source=self.model_source,
+            tokens={Split.VALIDATION: self.scorer.corpus.validation, Split.TRAIN: self.corpus.train},
+            window=self.scorer.settings.validation.window,
+            options=self.options,
+        )
 
     def scoring(self, what: str) -> Scoring:
         """Who answers the methods: one read of the checkpoints for all rows that are asked for together.

@@ -1,5 +1,6 @@
 """A field that numpy did not make: four branches, one of them rejected."""
 
+from trajsoup.core.methods.asking import Descend, Score
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.study.choosing.field import Field
 
@@ -29,6 +30,9 @@ def options(entry):
     """What an entry's method may choose: the rows of its first question, or the one that is prescribed."""
     asking = entry.ask()
     try:
-        return next(asking).options
+        first = next(asking)
     except StopIteration as end:
         return (end.value.option,)
+    if isinstance(first, Score):
+        return first.options
+    return (first.option,) if isinstance(first, Descend) else ()  # before its products are known, a method has no row

@@ -15,7 +15,7 @@ import numpy as np
 from trajsoup.core.gram import WHOLE
 from trajsoup.core.methods.asking import Asking, Descend, Measure, Option, best_of
 from trajsoup.core.methods.freedom import Freedom
-from trajsoup.core.methods.learned_soup import require_finite, window_keys
+from trajsoup.core.methods.learned_soup import Array, require_finite, window_keys
 from trajsoup.core.methods.table import Scope, method
 from trajsoup.core.quantity import Count, Positive
 from trajsoup.core.splits import Split
@@ -50,7 +50,7 @@ def trainable_averaging(
             )
         gram = yield Measure(keys=keys, centre=keys[0])
         centring = np.eye(len(keys)) - 1 / len(keys)
-        inverse = np.linalg.pinv(centring @ gram.whole.inner @ centring, rcond=RANK, hermitian=True)
+        inverse = _inverse(centring @ gram.whole.inner @ centring)
         w, velocity = np.full(len(keys), 1 / len(keys)), np.zeros(len(keys))
         for step in range(steps):
             here = freedom.option({key: float(x) for key, x in zip(keys, w, strict=True) if x}, stop=stop)
@@ -61,3 +61,10 @@ def trainable_averaging(
         found.append(freedom.option({key: float(x) for key, x in zip(keys, w, strict=True) if x}, stop=stop))
     decision = yield from best_of(found, rank_by=freedom.rank_by, free=freedom.free)
     return replace(decision, free=(*decision.free, "weights"))
+
+
+def _inverse(square: Array) -> Array:
+    """The pseudo-inverse of G: what is flat stays where it is."""
+    values, vectors = np.linalg.eigh(square)
+    kept = values > RANK * values.max()
+    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T

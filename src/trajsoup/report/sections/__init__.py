@@ -15,6 +15,7 @@ from trajsoup.report.sections import (
     crossing,
     curves,
     geometry,
+    neighbours,
     provenance,
     results,
     scaling,
@@ -47,6 +48,12 @@ SECTIONS = [
         title="Branches and checkpoints",
         make=scaling.section,
         missing="The (N, K) sweep has not run: `trajsoup sweep` makes it.",
+    ),
+    Entry(
+        name="neighbours",
+        title="Against the neighbours",
+        make=neighbours.section,
+        missing="The methods of others have not been compared: `sweeps: [methods]` does it.",
     ),
     Entry(
         name="ablations",

@@ -8,12 +8,22 @@ the test split before it is chosen: methods are sent validation scores and no ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.coefficients import EQUAL
-from trajsoup.core.methods.asking import Asking, Decision, Option, Scoring, settle, with_scores_of_the_chosen
+from trajsoup.core.methods.asking import (
+    Asking,
+    Decision,
+    Descending,
+    Measuring,
+    Option,
+    Scoring,
+    settle,
+    with_scores_of_the_chosen,
+)
 from trajsoup.core.methods.freedom import Freedom
 from trajsoup.core.methods.table import Method
 from trajsoup.core.scores import ValidationScores
@@ -100,13 +110,14 @@ def entry_of(
     setting: Setting | None = None,
     at: Axis | None = None,
     alone: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> Entry:
-    """The entry of a method that chooses from `freedom`."""
+    """The entry of a method that chooses from `freedom`, with parameters of its own in `settings`."""
     return Entry(
         key=key,
         label=label,
         strategy=method.strategy,
-        ask=lambda: method.ask(freedom),
+        ask=lambda: method.ask(freedom, **(settings or {})),
         sweep=sweep,
         setting=setting,
         select=freedom.select or method.select or OWN,
@@ -116,7 +127,14 @@ def entry_of(
     )
 
 
-def choose_entries(entries: Sequence[Entry], scoring: Scoring) -> tuple[Chosen, ...]:
+def choose_entries(
+    entries: Sequence[Entry],
+    scoring: Scoring,
+    *,
+    measuring: Measuring | None = None,
+    descending: Descending | None = None,
+) -> tuple[Chosen, ...]:
     """Let every entry's method choose; what they ask is answered together."""
-    decisions = settle([with_scores_of_the_chosen(entry.ask()) for entry in entries], scoring)
+    askings = [with_scores_of_the_chosen(entry.ask()) for entry in entries]
+    decisions = settle(askings, scoring, measuring=measuring, descending=descending)
     return tuple(Chosen(entry=e, decision=d) for e, d in zip(entries, decisions, strict=True))

@@ -31,6 +31,7 @@ class Field:
     ks: tuple[int, ...]
     n_horizons: int  # into how many equal parts the full horizon is divided
     rank_by: Signal = Signal.LOSS
+    fork_point: str | None = None  # its key, where rows may name it
     methods: tuple[str, ...] = ()  # besides those that every study shows
     admitted_early: Mapping[int, tuple[str, ...]] = dataclasses.field(
         default_factory=dict[int, tuple[str, ...]]
@@ -113,6 +114,7 @@ class Field:
             rank_by=self.rank_by,
             select=select,
             weights=weights,
+            fork_point=self.fork_point,
             free=tuple(name for name in free if takes_k or name != "k"),
         )
 

@@ -27,6 +27,9 @@ class ChosenOn:
         default_factory=dict[str, int]
     )  # branch -> tokens that had to be trained so that all of them could be compared
 
+    validation_passes: int = 0  # rows that the method had scored on the way
+    gradient_tokens: int = 0  # that it learned from
+
     @property
     def trained_tokens(self) -> int:
         """Of all branches that were compared."""
@@ -51,6 +54,7 @@ class RowRecord:
     chosen_on: ChosenOn
     validation_loss: float | None = None
     validation_accuracy: float | None = None
+    groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own
     alone: bool = False  # the merge of one prescribed branch: no strategy, so no part of the main table
 
     def validation_score(self, signal: Signal) -> float | None:

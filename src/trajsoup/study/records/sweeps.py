@@ -37,6 +37,7 @@ class SweepPoint:
     test_loss: Estimate | None  # None: not reported, it only served to choose or to fill the grid
     test_accuracy: Estimate | None
     alone: bool = False  # the merge of one prescribed branch
+    groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own
     validation_categories: Shares = field(default_factory=dict[str, float | None])
     test_categories: Shares = field(default_factory=dict[str, float | None])
 

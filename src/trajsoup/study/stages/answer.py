@@ -18,6 +18,7 @@ from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.rows import RowRecord, RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.validation import ValidationRecord
+from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE
 from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench
@@ -65,22 +66,30 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
     """Blend a row into <study>/soup, a Hugging Face folder with provenance. An older soup of the study gives way."""
     out = bench.setup.output / SOUP
     remove_stale(out)
-    weights = {absolute(bench.place(key)): weight for key, weight in row.weights.items()}
+    fork_point = {} if bench.fork_point is None else {FORK_POINT: absolute(bench.fork_point)}
+    paths = {key: absolute(bench.place(key)) for key in row.weights} | fork_point
+    weights = {paths[key]: weight for key, weight in row.weights.items()}
+    own = {g: {paths[key]: weight for key, weight in of.items()} for g, of in (row.groups or {}).items()}
     candidates = {}
     for pool in bench.pools():
         for c in pool.candidates:
             candidates[absolute(bench.place(c.key))] = c
     if out.exists():
-        if _is_made_of(out, weights):  # a run that was killed between the soup and its record
+        if _is_made_of(out, weights, own):  # a run that was killed between the soup and its record
             return out
         _put_aside(out)
-    plan = plan_row(Row(name=row.name, weights=weights), candidates=candidates, fork_point=bench.fork_point)
+    plan = plan_row(
+        Row(name=row.name, weights=weights, groups=own or None), candidates=candidates, fork_point=bench.fork_point
+    )
     make_soup(plan, out, executor=bench.executor, options=bench.options)
     return out
 
 
-def _is_made_of(out: Path, weights: dict[str, float]) -> bool:
-    return (out / RECORD).is_file() and {i.path: i.weight for i in read_record(out).ingredients} == weights
+def _is_made_of(out: Path, weights: dict[str, float], groups: dict[str, dict[str, float]]) -> bool:
+    if not (out / RECORD).is_file():
+        return False
+    record = read_record(out)
+    return ({i.path: i.weight for i in record.ingredients}, dict(record.groups or {})) == (weights, groups)
 
 
 def _put_aside(out: Path) -> None:

@@ -78,7 +78,7 @@ def without_interval(found: Comparison) -> Comparison:
 
 def row_of(record: RowRecord) -> Row:
     """The row of W of a record."""
-    return Row(name=record.name, weights=record.weights)
+    return Row(name=record.name, weights=record.weights, groups=record.groups)
 
 
 def finite(value: float | None) -> float | None:

@@ -123,6 +123,7 @@ def _plane(
         (Row(name=row.name, weights=row.weights), "soup", None, row.horizon)
         for row in rows.rows
         if set(row.weights) <= known
+        and not row.groups  # one that differs by group of tensors lies in no plane of these
     ]
     fit = [point.row for group in merged.values() for point in group]
     plane = project(measured, [row for row, *_ in shown], fit=fit or None)

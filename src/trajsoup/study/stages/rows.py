@@ -20,7 +20,10 @@ def rows_stage(bench: Workbench) -> bool:
 
     def make() -> RowsRecord:
         later = [entry for asked in bench.setup.sweeps for entry in bench.entries(asked)]
-        chosen = choose_entries([*entries, *later], bench.scoring("choosing"))[: len(entries)]
+        every = choose_entries(
+            [*entries, *later], bench.scoring("choosing"), measuring=bench.measure, descending=bench.descend
+        )
+        chosen = every[: len(entries)]
         return RowsRecord(inputs=inputs, rows=tuple(row_record(c, field.rank_by) for c in chosen))
 
     return bench.records.ensure(RowsRecord, inputs, make)
@@ -41,6 +44,7 @@ def row_record(chosen: Chosen, rank_by: Signal) -> RowRecord:
         budget_tokens=option.budget_tokens,
         branches=option.branches,
         weights=dict(option.weights),
+        groups=option.groups,
         chosen_on=chosen_on(chosen, rank_by),
         validation_loss=None if scores.losses is None else scores.losses.loss(),
         validation_accuracy=scores.overall_average,
@@ -58,4 +62,6 @@ def chosen_on(chosen: Chosen, rank_by: Signal) -> ChosenOn:
         among=found.among,
         score=found.score,
         trained=found.trained,
+        validation_passes=found.spent.validation_passes,
+        gradient_tokens=found.spent.gradient_tokens,
     )

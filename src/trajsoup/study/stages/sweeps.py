@@ -58,9 +58,10 @@ def choose_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> dict[str, list[C
     """Choose every entry of every sweep on validation; what all of them ask is answered together."""
     listed: list[tuple[str, Entry]] = [(s.name, entry) for s in sweeps for entry in bench.entries(s)]
     found: dict[str, list[Chosen]] = {sweep.name: [] for sweep in sweeps}
-    for (name, _), chosen in zip(
-        listed, choose_entries([entry for _, entry in listed], bench.scoring("sweeps")), strict=True
-    ):
+    every = choose_entries(
+        [entry for _, entry in listed], bench.scoring("sweeps"), measuring=bench.measure, descending=bench.descend
+    )
+    for (name, _), chosen in zip(listed, every, strict=True):
         found[name].append(chosen)
     return found
 
@@ -123,6 +124,7 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
         setting=entry.setting,
         alone=entry.alone,
         weights=dict(option.weights),
+        groups=option.groups,
         k=option.k,
         n_branches=len(option.branches),
         merge_size=len(option.weights),

@@ -1,0 +1,140 @@
+"""Against the neighbours (sec:related): every method on the same checkpoints, tokens and splits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from trajsoup.core.budget import Setting
+from trajsoup.core.signal import Signal
+from trajsoup.report import style
+from trajsoup.report.cells import difference, estimate, score, tokens
+from trajsoup.report.section import Drawn, Section
+from trajsoup.report.table import number, tabulate, text
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.files import Records
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+LOSS = Signal.LOSS
+GRADIENT = 1.0  # a gradient token is a forward and a backward pass, as a training token is
+
+
+def section(records: Records) -> Section | None:
+    """A table of all methods, their quality over the budget, and what won here. None where they were not compared."""
+    sweep = sweep_of(records, "methods")
+    if sweep is None or not sweep.points:
+        return None
+    table = tabulate(
+        "neighbours",
+        f"{sweep.title} ({sweep.points[0].chosen_on.split.value} chooses, test is reported)",
+        sorted(sweep.points, key=lambda p: (p.series, LOSS.cost(p.validation_loss))),
+        {
+            "method": lambda p: text(p.x),
+            "level": lambda p: text(p.series),
+            "branches": lambda p: text("+".join(p.branches)),
+            "tokens": lambda p: tokens(p.budget_tokens),
+            "validation passes": lambda p: number(p.chosen_on.validation_passes),
+            "gradient tokens": lambda p: tokens(p.chosen_on.gradient_tokens or None),
+            "merged": lambda p: number(p.merge_size),
+            "validation loss": lambda p: score(p.validation_loss, LOSS),
+            "test loss": lambda p: estimate(p.test_loss, LOSS),
+            "loss from Trajectory Soup": lambda p: difference(compared(sweep, p, LOSS)),
+            "test average": lambda p: estimate(p.test_accuracy, Signal.ACCURACY),
+            "average from Trajectory Soup": lambda p: difference(compared(sweep, p, Signal.ACCURACY)),
+        },
+        soup=lambda p: p.row,
+        ours=lambda p: p.strategy == style.OURS,
+        notes=(
+            *sweep.notes,
+            "Differences are paired over test documents or items, against the Trajectory Soup of the same setting; one "
+            "branch of T stands against the Limited soup, which has T tokens too. They are exploratory.",
+            "Passes and gradient tokens are what choosing consumed besides training.",
+        ),
+    )
+    figure = Drawn(
+        name="neighbours",
+        title="Quality over the budget",
+        says=says(sweep),
+        draw=partial(_over_budget, sweep),
+        wide=True,
+    )
+    return Section(tables=(table,), figures=(figure,))
+
+
+def compared(sweep: SweepRecord, point: SweepPoint, signal: Signal) -> ComparisonRecord | None:
+    """The point minus the Trajectory Soup of its setting."""
+    return next((c for c in sweep.comparisons if c.model == point.row and c.signal is signal), None)
+
+
+def says(sweep: SweepRecord) -> str:
+    """What won here: at the budget T, and with every branch at T. By validation, with what that has on test."""
+    words = [_winner(sweep, within) for within in (("T", (None, Setting.LIMITED)), ("N T", (Setting.EXTENDED,)))]
+    return " ".join(word for word in words if word)
+
+
+def _winner(sweep: SweepRecord, within: tuple[str, tuple[Setting | None, ...]]) -> str:
+    budget, settings = within
+    points = [p for p in sweep.points if p.setting in settings and p.test_loss is not None]
+    ours = next((p for p in points if p.strategy == style.OURS), None)
+    if ours is None or len(points) < 2:
+        return ""
+    assert ours.test_loss is not None
+    chosen = min(points, key=lambda p: LOSS.cost(p.validation_loss))
+    lowest = min(points, key=lambda p: LOSS.cost(None if p.test_loss is None else p.test_loss.value))
+    words = f"At a budget of {budget}, Trajectory Soup has {style.score_text(ours.test_loss.value, LOSS)} on test."
+    if chosen is ours:
+        words += f" Of {len(points)} models validation prefers it."
+    else:
+        words += f" Of {len(points)} models validation prefers {_called(chosen)}: {_against(sweep, chosen)}."
+    if lowest is ours:
+        words += " None has a lower loss on test."
+    elif lowest is not chosen:
+        words += f" The lowest loss on test is that of {_called(lowest)}: {_against(sweep, lowest)}."
+    return words
+
+
+def _called(point: SweepPoint) -> str:
+    return f"{point.x} of {point.series}"
+
+
+def _against(sweep: SweepRecord, point: SweepPoint) -> str:
+    c = compared(sweep, point, LOSS)
+    if c is None or c.difference is None:
+        return "not compared"
+    interval = style.interval_text(c.low, c.high, LOSS)
+    clear = c.low is not None and c.high is not None and not c.low <= 0 <= c.high
+    verdict = ("better" if c.difference < 0 else "worse") if clear else "which cannot be told apart"
+    return f"{style.difference_text(c.difference, LOSS)} from it{'' if interval is None else f' {interval}'}, {verdict}"
+
+
+def _over_budget(sweep: SweepRecord) -> Figure:
+    """Test loss over tokens of training and gradients, a mark for each method."""
+    found = [p for p in sweep.points if p.test_loss is not None]
+    spent = {p.row: p.budget_tokens + GRADIENT * p.chosen_on.gradient_tokens for p in found}
+    size, title = style.token_axis(round(max(spent.values())), name="tokens of training and of gradients")
+    figure = style.figure(x=style.plain(title), y=style.unit(LOSS), height=460)
+    levels = list(dict.fromkeys(p.series for p in found))
+    colours = style.colours_of(levels)
+    for level in levels:
+        points = [p for p in found if p.series == level]
+        figure.add_scatter(
+            x=[spent[p.row] / size for p in points],
+            y=[p.test_loss.value for p in points if p.test_loss is not None],
+            mode="markers",
+            name=style.plain(level),
+            marker={
+                "size": [14 if p.strategy == style.OURS else 9 for p in points],
+                "color": [style.SOUP if p.strategy == style.OURS else colours[level] for p in points],
+            },
+            **style.marks([p.row for p in points], [_hover(sweep, p) for p in points]),
+        )
+    return figure
+
+
+def _hover(sweep: SweepRecord, point: SweepPoint) -> str:
+    assert point.test_loss is not None
+    words = f"<b>{style.plain(_called(point))}</b><br>test <b>{style.score_text(point.test_loss.value, LOSS)}</b>"
+    return words if compared(sweep, point, LOSS) is None else f"{words}<br>{style.plain(_against(sweep, point))}"
