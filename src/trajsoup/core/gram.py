@@ -157,9 +157,9 @@ def _combined(products: Products, w: NDArray[np.float64]) -> Products:
     extra = w.sum(axis=1) - 1
     along = w @ products.along_centre
     square = products.centre_square
-    mixed = np.outer(along, extra)
+    mixed = along[:, None] * extra
     return Products(
-        inner=w @ products.inner @ w.T + mixed + mixed.T + np.outer(extra, extra) * square,
+        inner=w @ products.inner @ w.T + mixed + mixed.T + extra[:, None] * extra * square,
         along_centre=along + extra * square,
         centre_square=square,
         elements=products.elements,

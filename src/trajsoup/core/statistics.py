@@ -183,8 +183,8 @@ def _ratios(
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
         sums = pair[:, random.integers(0, count, (rows, count))].sum(axis=2)
-        empty = sums.imag == 0
-        ratios: NDArray[np.float64] = np.where(empty, whole[:, None], sums.real / np.where(empty, 1.0, sums.imag))
+        ratios = np.broadcast_to(whole[:, None], sums.shape).copy()
+        np.divide(sums.real, sums.imag, out=ratios, where=sums.imag != 0)
         found[start : start + rows] = ratios.sum(axis=0)
     return found
 

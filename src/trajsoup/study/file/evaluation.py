@@ -12,7 +12,7 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.branches import Screen
 from trajsoup.study.file.lm_eval import LmEval
 
-LATER = frozenset({"validation_items"})
+LATER = frozenset({"validation_items", "device", "dtype", "window"})
 
 
 def parse_ks(value: Any, *, where: object) -> tuple[int, ...]:
