@@ -13,8 +13,8 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
-results: $(VENV)/.dev  ## docs/results.md: five seeds of the demo's study, about half an hour on two cores; goes on where it was
-	$(BIN)/trajsoup demo --seeds 5 --output results-output
+results: $(VENV)/.dev  ## docs/results.md: five seeds of the paper preset, more than an hour on two cores; goes on where it was
+	$(BIN)/trajsoup demo --preset paper --output results-output
 	$(BIN)/python docs/generate_results.py results-output
 
 fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five times 15 minutes of one core; goes on where it was

@@ -1,6 +1,6 @@
 """Write docs/results.md from the records of finished studies with several seeds.
 
-make results        (runs the demo's study with five seeds, then this with its folder)
+make results        (runs the paper preset with five seeds, then this with its folder)
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def _study(folder: Path) -> list[str]:
     records, study = Records(folder), load_training_study(folder / "study.yaml")
     plan, seeds = records.require(PlanRecord), records.require(SeedsRecord)
     main, compared, *further = seeds_tables(records)
-    fork_point = "the fork point of the package" if study.pretrain is None else "a fork point of its own"
+    fork_point = "the fork point that the package has for it" if study.pretrain is None else "a fork point that it pretrained"
     return [
         f"{len(seeds.seeds)} seeds: {plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} "
         f"tokens, {plan.epochs:.1f} epochs; every seed has {fork_point} and its own data orders. Branches and K are chosen "
         "on validation, with the same freedom for every row; the numbers are of the test split. "
+        f"Swept: {', '.join(sweep.name for sweep in study.sweeps)}; {'not ' if study.sft is None else ''}fine-tuned. "
         "[Which regime this is](regime.md).",
         "",
         *(f"- {line}" for line in headlines(records)),
