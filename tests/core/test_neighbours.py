@@ -264,6 +264,7 @@ def test_model_stock_is_mergekits_in_every_part(n):
     x = {"base": base} | {c.key: base + shared + rng.normal(size=10) for p in pools for c in p.candidates}
     found = Line(x, np.zeros(10)).settled("model-stock", *pools, fork_point="base", by="layer").option
     ends = [x[f"B{i}/2"] for i in range(n)]
+    assert found.groups is not None
     for name, part in {"layer 0": slice(0, 5), "layer 1": slice(5, 10)}.items():
         soup = sum(w * x[key][part] for key, w in found.groups[name].items())
         assert np.allclose(soup, mergekits_model_stock(base[part], [end[part] for end in ends]))

@@ -96,7 +96,7 @@ def _backward(model: Any, batch: Batch) -> float:
     import torch
     from torch.nn.functional import cross_entropy
 
-    model.zero_grad(set_to_none=False)
+    model.zero_grad(set_to_none=True)  # the gradient of the step before goes first: there is one at a time
     wanted = torch.from_numpy(batch.targets).view(-1)
     inside = torch.from_numpy(np.arange(batch.targets.shape[1]) < batch.lengths[:, None]).view(-1)
     total = torch.zeros(())
