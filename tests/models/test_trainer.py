@@ -87,7 +87,7 @@ def test_tokens_that_the_trainer_did_not_count_are_missed_and_can_be_supplied(tr
     study = scan_branches([trained / "uncounted"])
     assert [s.tokens for s in study.branches[0].checkpoints] == [None] * 3
     assert [s.train_loss is None for s in study.branches[0].checkpoints] == [False] * 3
-    assert any("include_num_input_tokens_seen" in note for note in study.notes)
+    assert any("include_num_input_tokens_seen" in note for note in study.hints)
     supplied = scan_branches([trained / "uncounted"], tokens_per_step=BATCH * LENGTH)
     assert [s.tokens for s in supplied.branches[0].checkpoints] == [128, 256, 384]
 
