@@ -37,7 +37,9 @@ def _study(folder: Path) -> list[str]:
     records, study = Records(folder), load_training_study(folder / "study.yaml")
     plan, seeds = records.require(PlanRecord), records.require(SeedsRecord)
     main, compared, *further = seeds_tables(records)
-    fork_point = "the fork point that the package has for it" if study.pretrain is None else "a fork point that it pretrained"
+    fork_point = (
+        "the fork point that the package has for it" if study.pretrain is None else "a fork point that it pretrained"
+    )
     return [
         f"{len(seeds.seeds)} seeds: {plan.total_params:,} parameters, {len(plan.branches)} branches of {plan.horizon:,} "
         f"tokens, {plan.epochs:.1f} epochs; every seed has {fork_point} and its own data orders. Branches and K are chosen "
