@@ -54,11 +54,18 @@ os.fsync = lambda file: (time.sleep(0.5), real(file))[1]
 """
 
 
+HEARS_INTERRUPTS = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs these tests in the background ignores it
+"""
+
+
 def start(inputs, out, *, before=""):
     """The command in a process and a group of its own; `before` runs in it first."""
     ingredients = [f"{path}={1 / COUNT}" for path in sorted(inputs.iterdir())]
     # whoever watches must not be slower than what is watched, on a busy machine too
-    command = ["nice", "-n", "19", sys.executable, "-c", before + COMMAND, "merge", *ingredients, "-o", str(out)]
+    program = HEARS_INTERRUPTS + before + COMMAND
+    command = ["nice", "-n", "19", sys.executable, "-c", program, "merge", *ingredients, "-o", str(out)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 
 
