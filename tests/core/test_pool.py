@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -61,3 +62,14 @@ def test_the_pool_at_a_horizon_holds_what_was_saved_by_then():
     assert [c.tokens for c in pool.until(50 * B).candidates] == [25 * B, 50 * B]
     assert pool.until(None) == pool
     assert pool.until(0).candidates == ()
+
+
+def test_a_run_apart_is_the_pool_of_its_own_horizon_and_of_no_other():
+    full = tuple(candidate(tokens, 3.0) for tokens in (10, 20, 30, 40))
+    short = tuple(replace(candidate(tokens, 2.0), key=f"A@20/{tokens}") for tokens in (10, 20))
+    pool = Pool(branch="A", candidates=full, apart={20: short})
+    assert pool.until(20).candidates == short
+    assert pool.until(30).candidates == full[:3]
+    assert pool.until(40).candidates == pool.until(None).candidates == full
+    assert pool.positions == {20, 40}  # a soup may stop where a run ends, since there its schedule does too
+    assert [len(run.candidates) for run in pool.runs] == [4, 2]

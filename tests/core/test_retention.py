@@ -67,7 +67,7 @@ def test_a_policy_that_keeps_nothing_is_refused():
 
 def test_the_peak_is_the_last_seed_whole_and_the_others_pruned():
     policy = Retention(top_k=4, every_nth=8)
-    peak = peak_disk(branches=5, checkpoints=24, policy=policy, seeds=3)
+    peak = peak_disk([24] * 5, policy=policy, seeds=3)
     assert (peak.without_policy, peak.with_policy, peak.afterwards) == (360, 120 + 2 * 40, 120)
-    alone = peak_disk(branches=5, checkpoints=24, policy=policy)
+    alone = peak_disk([24] * 5, policy=policy)
     assert (alone.without_policy, alone.with_policy, alone.afterwards) == (120, 120, 40)

@@ -45,16 +45,16 @@ def small_documents(folder):
     return dataclasses.replace(corpus, validation=cut(corpus.validation), test=cut(corpus.test), train=corpus.train)
 
 
-def make_study(folder, fork_point, *, more=""):
+def make_study(folder, fork_point, *, text=TEXT, more=""):
     """Write the study into a folder and load it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "fork").symlink_to(fork_point)
-    return load_study(write_study(folder, TEXT + more))
+    return load_study(write_study(folder, text + more))
 
 
-def run_tiny(folder, fork_point, *, more="", **options):
+def run_tiny(folder, fork_point, *, text=TEXT, more="", **options):
     """Run it to the end."""
-    setup = make_study(folder, fork_point, more=more)
+    setup = make_study(folder, fork_point, text=text, more=more)
     return run_study(setup, corpus=small_documents(folder), cache=folder / "cache", **options)
 
 

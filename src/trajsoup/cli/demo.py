@@ -16,7 +16,7 @@ def demo(
         "demo-output"
     ),
     preset: Annotated[
-        str, typer.Option(help="quick: minutes; paper: the whole protocol; wsd: the smaller model.")
+        str, typer.Option(help="quick: minutes; paper: the whole protocol; wsd: a decaying learning rate.")
     ] = "quick",
     seeds: Annotated[
         int | None, typer.Option(help="Repeat everything with other seeds.", min=1, show_default=False)

@@ -64,12 +64,13 @@ def plan(
         ["sequence length", f"{planned.sequence_length:,}"],
         ["horizon t", f"{format_tokens(budget.horizon)} ({budget.horizon:,}) tokens per branch"],
         [
-            "total T = N t",
-            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches",
+            "total T = N t" + " and apart" * bool(budget.apart),
+            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches"
+            + "".join(f", each once more for {format_tokens(tokens)}" for tokens in budget.apart),
         ],
         ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
         ["training FLOPs C", f"{cost.train_flops:.4g}"],
-        ["checkpoints", f"{planned.positions.count} per branch, {cost.checkpoints} in all"],
+        ["checkpoints", f"{planned.positions.count} per run of t, {cost.checkpoints} in all"],
         [
             "disk",
             f"{format_bytes(cost.checkpoint_bytes)} checkpoints + {format_bytes(cost.state_bytes)} states to resume",
@@ -115,6 +116,7 @@ def _as_json(planned: Plan) -> dict[str, Any]:
             for b in planned.branches
         },
         "horizon": budget.horizon,
+        "apart": budget.apart,
         "checkpoint_every": planned.positions.checkpoint_every,
         "total_tokens": budget.total_tokens,
         "sequence_length": planned.sequence_length,

@@ -24,11 +24,12 @@ class Budget:
     setting: Setting
     n_branches: int  # N
     horizon: int  # t, tokens per branch since the fork point
+    apart: tuple[int, ...] = ()  # shorter horizons, for each of which every branch is trained once more
 
     @property
     def total_tokens(self) -> int:
-        """T = N t."""
-        return self.n_branches * self.horizon
+        """T = N t, and what is trained apart."""
+        return self.n_branches * (self.horizon + sum(self.apart))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class BudgetCost:
     train_flops: float  # C
     checkpoints: int
     checkpoint_bytes: int  # all checkpoints together
-    state_bytes: int  # two full states per branch: a new one is written before the old one is removed
+    state_bytes: int  # two full states per run: a new one is written before the old one is removed
     validation_passes: int
     validation_flops: float | None  # None where the size of the validation set is unknown
 
@@ -52,7 +53,7 @@ class BudgetCost:
 def cost_of(
     budget: Budget,
     *,
-    checkpoints_per_branch: int,
+    checkpoints_per_branch: int,  # of all its runs
     flops_per_token: float,
     model_bytes: int,
     state_bytes: int,
@@ -69,7 +70,7 @@ def cost_of(
         train_flops=flops_per_token * budget.total_tokens,
         checkpoints=checkpoints,
         checkpoint_bytes=checkpoints * model_bytes,
-        state_bytes=2 * budget.n_branches * state_bytes,
+        state_bytes=2 * budget.n_branches * (1 + len(budget.apart)) * state_bytes,
         validation_passes=checkpoints,
         validation_flops=None if validation_tokens is None else checkpoints * validation_tokens * flops_per_token / 3,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from trajsoup.core.signal import Signal
@@ -46,6 +46,26 @@ class Pool:
 
     branch: str
     candidates: tuple[Candidate, ...]
+    apart: Mapping[int, tuple[Candidate, ...]] = field(
+        default_factory=dict[int, tuple[Candidate, ...]]
+    )  # horizon -> what the branch saved when it was trained for that horizon alone, its schedule ending there
+
+    @property
+    def runs(self) -> tuple[Pool, ...]:
+        """The run to the full horizon and those apart, each as a pool of its own."""
+        return tuple(Pool(branch=self.branch, candidates=c) for c in (self.candidates, *self.apart.values()))
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """Where a soup may stop: wherever it was saved, or, with runs apart, where one of its runs ends."""
+        if not self.apart:
+            return frozenset(c.tokens for c in self.candidates)
+        return frozenset([*self.apart, max(c.tokens for c in self.candidates)])
+
+    def over(self, change: Callable[[tuple[Candidate, ...]], tuple[Candidate, ...]]) -> Pool:
+        """The pool with something done to the candidates of each of its runs."""
+        apart = {horizon: change(found) for horizon, found in self.apart.items()}
+        return Pool(branch=self.branch, candidates=change(self.candidates), apart=apart)
 
     @property
     def unit(self) -> Unit:
@@ -53,10 +73,11 @@ class Pool:
         return self.candidates[0].unit if self.candidates else Unit.TOKENS
 
     def until(self, horizon: int | None) -> Pool:
-        """C_n(t): what was saved by `horizon`. None keeps everything."""
+        """C_n(t): what was saved by `horizon`, by the run that ends there if there is one. None: by the longest run."""
         if horizon is None:
             return self
-        return Pool(branch=self.branch, candidates=tuple(c for c in self.candidates if c.tokens <= horizon))
+        found = self.apart.get(horizon, self.candidates)
+        return Pool(branch=self.branch, candidates=tuple(c for c in found if c.tokens <= horizon))
 
 
 def ranked(candidates: tuple[Candidate, ...], *, rank_by: Signal) -> tuple[Candidate, ...]:

@@ -73,9 +73,12 @@ def prunable(
     return tuple(found)
 
 
-def peak_disk(*, branches: int, checkpoints: int, policy: Retention, seeds: int = 1) -> PeakDisk:
-    """Count checkpoints at the worst moment: the last seed has all of its own, the ones before what was kept of them."""
-    nth = 0 if policy.every_nth is None else checkpoints // policy.every_nth
-    kept = branches * min(policy.top_k + nth + int(policy.last), checkpoints)
-    every = branches * checkpoints
+def peak_disk(runs: Sequence[int], *, policy: Retention, seeds: int = 1) -> PeakDisk:
+    """Count checkpoints at the worst moment, from those of each run of a seed.
+
+    The last seed has all of its own, the ones before what was kept of them.
+    """
+    nth = policy.every_nth
+    kept = sum(min(policy.top_k + (0 if nth is None else n // nth) + int(policy.last), n) for n in runs)
+    every = sum(runs)
     return PeakDisk(without_policy=seeds * every, with_policy=every + (seeds - 1) * kept, afterwards=seeds * kept)

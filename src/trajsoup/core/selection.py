@@ -106,7 +106,9 @@ def best_of_each(pools: Sequence[Pool], *, k: int, horizon: int | None, rank_by:
 @selection(name="global", says="the N K best of all branches together", needs_k=True, ranked=True, pooled=True)
 def best_of_all(pools: Sequence[Pool], *, k: int, horizon: int | None, rank_by: Signal) -> Groups:
     """Branches may be represented unequally."""
-    everything = Pool(branch="all branches", candidates=tuple(c for pool in pools for c in pool.candidates))
+    everything = Pool(
+        branch="all branches", candidates=tuple(c for pool in pools for c in pool.until(horizon).candidates)
+    )
     return (top_k(everything, k=k * len(pools), horizon=horizon, rank_by=rank_by),)
 
 
@@ -152,9 +154,9 @@ def latest_first(pool: Pool) -> tuple[Candidate, ...]:
 
 def usable(pool: Pool) -> Pool:
     """Leave out checkpoints that scored NaN or infinity: they diverged, and no rule may take them."""
-    scores = ((c, (c.val_loss, c.accuracy)) for c in pool.candidates)
-    kept = tuple(c for c, values in scores if all(v is None or math.isfinite(v) for v in values))
-    return Pool(branch=pool.branch, candidates=kept)
+    return pool.over(
+        lambda found: tuple(c for c in found if all(v is None or math.isfinite(v) for v in (c.val_loss, c.accuracy)))
+    )
 
 
 def _require(pool: Pool, *, have: int, k: int, horizon: int | None) -> None:

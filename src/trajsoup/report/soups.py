@@ -37,8 +37,8 @@ def soups_data(records: Records) -> dict[str, dict[str, Any]]:
 def checkpoints_data(records: Records) -> dict[str, list[Any]]:
     """Every raw checkpoint: branch, tokens, validation scores and hash."""
     train, validation = records.read(TrainRecord), records.read(ValidationRecord)
-    hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
-    scored = () if validation is None else validation.checkpoints
+    hashes = {} if train is None else {k.key: k.sha256 for run in train.runs for k in run.checkpoints}
+    scored = () if validation is None else validation.scored
     return {c.key: [c.branch, c.tokens, c.loss, c.accuracy, hashes.get(c.key)] for c in scored}
 
 

@@ -58,7 +58,8 @@ def count_passes(plan: Plan) -> Passes:
         rank_by=evaluation.rank_by,
         methods=evaluation.methods,
     )
-    checkpoints = {_weights(Row(name=c.key, weights={c.key: 1.0})) for pool in pools for c in pool.candidates}
+    runs = [run for pool in pools for run in pool.runs]
+    checkpoints = {_weights(Row(name=c.key, weights={c.key: 1.0})) for run in runs for c in run.candidates}
     asked = set(checkpoints)
 
     def scoring(rows: Sequence[Row]) -> Answers:
@@ -74,23 +75,20 @@ def count_passes(plan: Plan) -> Passes:
 
 def _pools(plan: Plan) -> tuple[Pool, ...]:
     drawn = random.Random(0)
-    every, count = plan.positions.checkpoint_every, plan.positions.count
-    return tuple(
-        Pool(
-            branch=b.name,
-            candidates=tuple(
-                Candidate(
-                    key=f"{b.name}/{i}",
-                    branch=b.name,
-                    tokens=every * (i + 1),
-                    val_loss=3 + drawn.random(),
-                    accuracy=drawn.random(),
-                )
-                for i in range(count)
-            ),
+    found: dict[str, dict[int, tuple[Candidate, ...]]] = {}
+    for run in plan.runs:
+        found.setdefault(run.branch, {})[run.positions.horizon] = tuple(
+            Candidate(
+                key=f"{run.name}/{tokens}",
+                branch=run.branch,
+                tokens=tokens,
+                val_loss=3 + drawn.random(),
+                accuracy=drawn.random(),
+            )
+            for tokens in run.positions.all()
         )
-        for b in plan.branches
-    )
+    full = plan.positions.horizon
+    return tuple(Pool(branch=name, candidates=runs.pop(full), apart=runs) for name, runs in found.items())
 
 
 def _weights(row: Row) -> tuple[tuple[str, float], ...]:

@@ -33,13 +33,14 @@ from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.retention import RetentionRecord
 from trajsoup.study.records.screen import ScreenRecord
-from trajsoup.study.records.train import TrainRecord
+from trajsoup.study.records.train import TrainedBranch, TrainRecord
 from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.sweeps.table import Sweep, sweep_entries
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study
+from trajsoup.study.train.processes import Status
 
 if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
@@ -105,7 +106,7 @@ class Workbench:
     @functools.cached_property
     def checkpoints(self) -> Mapping[str, Checkpoint]:
         """Every checkpoint of every branch, opened, and the fork point if it is known."""
-        keys = [c.key for branch in self.train.branches for c in branch.checkpoints]
+        keys = [c.key for run in self.train.runs for c in run.checkpoints]
         self._require_unpruned(keys)
         found = {key: open_checkpoint(self.place(key)) for key in keys}
         fork_point = self.fork_point
@@ -157,7 +158,7 @@ class Workbench:
         """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
         from trajsoup.engine.kept_gram import FILE, kept_gram
 
-        hashes = {c.key: c.sha256 for branch in self.train.branches for c in branch.checkpoints}
+        hashes = {c.key: c.sha256 for run in self.train.runs for c in run.checkpoints}
         if self.train.fork_point is not None:
             hashes[FORK_POINT] = self.train.fork_point
         return kept_gram(
@@ -185,12 +186,18 @@ class Workbench:
     def bare_pools(self) -> tuple[Pool, ...]:
         """The candidates of every branch that has some, without scores."""
         unit = self.setup.runs.unit if isinstance(self.setup, ForeignStudy) else Unit.TOKENS
+
+        def candidates(run: TrainedBranch) -> tuple[Candidate, ...]:
+            return tuple(Candidate(key=c.key, branch=run.branch, tokens=c.tokens, unit=unit) for c in run.checkpoints)
+
+        finished = [run for run in self.train.apart if run.status == Status.FINISHED.value]
         return tuple(
             Pool(
                 branch=branch.branch,
-                candidates=tuple(
-                    Candidate(key=c.key, branch=branch.branch, tokens=c.tokens, unit=unit) for c in branch.checkpoints
-                ),
+                candidates=candidates(branch),
+                apart={
+                    run.apart_for: candidates(run) for run in finished if run.apart_for and run.branch == branch.branch
+                },
             )
             for branch in self.train.branches
             if branch.checkpoints
@@ -199,9 +206,10 @@ class Workbench:
     def pools(self) -> tuple[Pool, ...]:
         """The candidates with their validation scores and the probe's training loss."""
         record: ValidationRecord = self.records.require(ValidationRecord)
-        known = {c.key: c for c in record.checkpoints}
+        known = {c.key: c for c in record.scored}
         nan = float("nan")
-        smoothed = {key: loss for pool in self.bare_pools() for key, loss in _smoothed(pool, known).items()}
+        bare = self.bare_pools()
+        smoothed = {key: loss for pool in bare for run in pool.runs for key, loss in _smoothed(run, known).items()}
 
         def scored(candidate: Candidate) -> Candidate:
             c = known[candidate.key]
@@ -213,7 +221,7 @@ class Workbench:
                 train_pieces=c.probe_pieces,
             )
 
-        return tuple(replace(pool, candidates=tuple(map(scored, pool.candidates))) for pool in self.bare_pools())
+        return tuple(pool.over(lambda found: tuple(map(scored, found))) for pool in bare)
 
     def field(self) -> Field:
         """What entries are made of."""

@@ -158,7 +158,8 @@ def test_a_branch_stays_held_by_its_process_when_the_study_is_killed(tmp_path, f
     monkeypatch.setattr("trajsoup.study.train.processes.LOCK_SECONDS", 0)
     text = textwrap.dedent(SMALL.replace("    corpus: builtin\n", ""))
     study = study_in(tmp_path, fork_point, f'{text}trainer: {{command: "sleep 60"}}\n')
-    process = command_process(plan_study(study), "EXP1", fork_point=fork_point, threads=1)
+    plan = plan_study(study)
+    process = command_process(plan, plan.runs[0], fork_point=fork_point, threads=1)
     with only_one(process) as lock:
         handle = start_branch(process, {}, lock=lock)
     try:  # nobody but the process holds it now

@@ -41,6 +41,7 @@ class Option:
     branches: tuple[str, ...]
     budget_tokens: int  # of all branches together
     groups: Mapping[str, Mapping[str, float]] | None = None  # see Row
+    apart: bool = False  # whether every horizon takes a run of its own, so that none is a part of a longer one
 
     @property
     def name(self) -> str:
@@ -129,11 +130,12 @@ class Decision:
     @property
     def trained(self) -> dict[str, int]:
         """Branch -> the tokens that had to be trained so that this could be chosen: of all that was compared."""
-        furthest: dict[str, int] = {}
+        horizons: dict[str, set[int]] = {}
         for option in (self.option, *self.compared):
             for name, tokens in option.trained.items():
-                furthest[name] = max(tokens, furthest.get(name, 0))
-        return furthest
+                horizons.setdefault(name, set()).add(tokens)
+        counted = sum if self.option.apart else max
+        return {name: counted(found) for name, found in horizons.items()}
 
 
 Request = Score | Measure | Descend

@@ -72,6 +72,7 @@ class Freedom:
             branches=stop.branches,
             budget_tokens=sum(tokens),
             groups=groups,
+            apart=any(pool.apart for pool in self.pools),
         )
 
     def _option(self, stop: Stop, select: str, k: int | None) -> Option:

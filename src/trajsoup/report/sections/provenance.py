@@ -58,8 +58,8 @@ def protocol_table(records: Records) -> tuple[Table, ...]:
 def ingredients_table(row: RowRecord, records: Records) -> Table:
     """The row of W with hashes."""
     train, validation = records.read(TrainRecord), records.read(ValidationRecord)
-    hashes = {} if train is None else {k.key: k.sha256 for b in train.branches for k in b.checkpoints}
-    scored = {} if validation is None else {c.key: c for c in validation.checkpoints}
+    hashes = {} if train is None else {k.key: k.sha256 for run in train.runs for k in run.checkpoints}
+    scored = {} if validation is None else {c.key: c for c in validation.scored}
     return tabulate(
         "ingredients",
         "Ingredients of the best soup",

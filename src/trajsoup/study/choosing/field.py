@@ -61,8 +61,8 @@ class Field:
         return tuple(s for s in Signal if all(c.score(s) is not None for c in every)) or (self.rank_by,)
 
     def positions(self) -> set[int]:
-        """Where every admitted branch saved."""
-        return set.intersection(*({c.tokens for c in pool.candidates} for pool in self.chosen(self.admitted)))
+        """Where every admitted branch may stop."""
+        return set.intersection(*(set(pool.positions) for pool in self.chosen(self.admitted)))
 
     def last_by(self, tokens: int) -> int | None:
         """The last position by `tokens` at which every admitted branch saved."""

@@ -33,7 +33,7 @@ class Preset(StrEnum):
 
     QUICK = "quick"  # about four minutes on two idle cores
     PAPER = "paper"  # five branches, every sweep, fine-tuning, several seeds
-    WSD = "wsd"  # tab:e32a8-mid-train-main: a smaller model, warmup-stable-decay, two data orders
+    WSD = "wsd"  # tab:e32a8-mid-train-main: warmup-stable-decay, two data orders, Limited branches trained apart
 
 
 def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
@@ -100,6 +100,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                 **quick,
                 "baseline": {**quick["baseline"], "schedule": wsd},
                 "branches": {"EXP1": {}, "EXP2": {"seed": 1001}},
+                "limited": "apart",
                 "seeds": seeds or 5,
             }
 

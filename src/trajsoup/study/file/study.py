@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -24,7 +25,7 @@ from trajsoup.lm.builtin import FORK_POINT, fork_point_of, parse_model_folder
 from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Kind, RunsFile, kind_of
 from trajsoup.store.confined import PLAIN
-from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, read
+from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, Shapes, read
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.digest import digest_of_study
@@ -37,6 +38,16 @@ from trajsoup.study.publish import parse_publish
 from trajsoup.study.sweeps.table import Sweep
 
 SEED_STEP = 10_000  # between the data orders of two seeds
+
+
+class Limited(StrEnum):
+    """Where the checkpoints of a Limited branch come from."""
+
+    PREFIX = "prefix"  # right where the learning rate does not depend on the horizon
+    APART = "apart"
+
+
+TRAINED_APART = Shapes(lambda value: value is Limited.APART)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +128,12 @@ class Study(Setup):
         NO_RESULTS,
         "Trackers besides metrics.jsonl, for the builtin trainer: tensorboard, wandb, mlflow, trackio.",
     ] = ()
+    limited: Annotated[
+        Limited,
+        TRAINED_APART,
+        "What a branch of T/N tokens is: the `prefix` of its run of T, or a run `apart` whose schedule ends at T/N; each "
+        "branch is then trained once more for every N.",
+    ] = Limited.PREFIX
     max_epochs: Annotated[Positive, "How often the training set may be read by the horizon, or it is refused."] = 4.0
     retention: Annotated[
         Retention | None, NO_RESULTS, "Which checkpoints stay in the end; see below. Default: all."

@@ -39,4 +39,5 @@ class PlanRecord(Record):
     corpus: Mapping[str, int]  # split -> tokens
     branches: Mapping[str, BranchPlan]
     baseline: str | None  # None: runs that exist; the screen takes the one of median loss
+    apart: tuple[int, ...] = ()  # shorter horizons, for each of which every branch is trained once more
     notes: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ class TrainedBranch:
     message: str | None  # why it ended before its horizon
     metrics: str | None  # metrics.jsonl relative to the study
     checkpoints: tuple[TrainedCheckpoint, ...]
+    apart_for: int | None = None  # the horizon of a run apart; None: trained to the full one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +37,9 @@ class TrainRecord(Record):
     FILE: ClassVar[str] = "train"
     fork_point: str | None  # sha256 of its weights and config; None: runs that exist, and nobody knows their fork point
     branches: tuple[TrainedBranch, ...]
+    apart: tuple[TrainedBranch, ...] = ()  # the same branches, each trained for a Limited horizon alone
+
+    @property
+    def runs(self) -> tuple[TrainedBranch, ...]:
+        """All that was trained."""
+        return (*self.branches, *self.apart)

@@ -35,6 +35,12 @@ class ValidationRecord(Record):
     fork_point_loss: float | None
     fork_point_accuracy: float | None
     checkpoints: tuple[ScoredCheckpoint, ...]
+    apart: tuple[ScoredCheckpoint, ...] = ()  # of the runs that were trained for a Limited horizon alone
     saturation: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # branch -> share of its improvement in loss that its first half brought; none where it did not improve
+
+    @property
+    def scored(self) -> tuple[ScoredCheckpoint, ...]:
+        """All of them."""
+        return (*self.checkpoints, *self.apart)

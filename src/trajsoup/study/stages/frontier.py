@@ -162,7 +162,7 @@ def searched_by(point: SweepPoint, pools: Sequence[Pool]) -> dict[str, int]:
     if point.series == RAW_SERIES:
         return dict(point.chosen_on.trained)
     furthest = max(point.chosen_on.trained.values(), default=0)
-    return {pool.branch: min(furthest, max(c.tokens for c in pool.candidates)) for pool in pools}
+    return {pool.branch: min(furthest, sum(run.candidates[-1].tokens for run in pool.runs)) for pool in pools}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

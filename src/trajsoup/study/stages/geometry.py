@@ -43,7 +43,7 @@ def geometry_stage(bench: Workbench) -> bool:
 def _measure(bench: Workbench, inputs: dict[str, str]) -> GeometryRecord:
     field = bench.field()
     pools = field.chosen(field.admitted)
-    keys = [c.key for pool in pools for c in pool.candidates]
+    keys = [c.key for pool in pools for run in pool.runs for c in run.candidates]
     centre = FORK_POINT if FORK_POINT in bench.checkpoints else None
     measured = bench.gram(([centre] if centre else []) + keys, centre=centre)
     window, interval, merged, notes = merged_trajectories(pools)

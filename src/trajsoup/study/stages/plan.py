@@ -72,5 +72,6 @@ def _trained_plan(
             for b in plan.branches
         },
         baseline=baseline,
+        apart=plan.budget.apart,
         notes=plan.notes,
     )

@@ -35,8 +35,9 @@ def retention_stage(bench: Workbench) -> bool:
     inputs["policy"] = digest_of([policy.top_k, policy.every_nth, policy.last])
 
     def make() -> RetentionRecord:
+        runs = [run for pool in bench.pools() for run in pool.runs]
         given_up = prunable(
-            bench.pools(),
+            runs,
             policy,
             needed=_needed(bench),
             rank_by=bench.setup.evaluation.rank_by,
@@ -51,9 +52,7 @@ def retention_stage(bench: Workbench) -> bool:
             top_k=policy.top_k,
             every_nth=policy.every_nth,
             last=policy.last,
-            kept=tuple(
-                c.key for pool in bench.pools() for c in pool.candidates if c.key not in given_up and c.key not in gone
-            ),
+            kept=tuple(c.key for run in runs for c in run.candidates if c.key not in given_up and c.key not in gone),
             pruned=(*gone, *given_up),
         )
 
@@ -64,7 +63,7 @@ def _needed(bench: Workbench) -> set[str]:
     """Keys that the main table's rows are made of, and the ingredients of every soup that the study wrote."""
     rows = bench.records.require(RowsRecord).rows
     needed = {key for row in rows if row.strategy != "full-soup" for key in row.weights}
-    paths = {absolute(bench.place(c.key)): c.key for pool in bench.bare_pools() for c in pool.candidates}
+    paths = {absolute(bench.place(c.key)): c.key for run in bench.train.runs for c in run.checkpoints}
     for record in bench.setup.output.glob(f"*/{RECORD}"):
         needed |= {paths[i.path] for i in read_record(record.parent).ingredients if i.path in paths}
     return needed

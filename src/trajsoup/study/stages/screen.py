@@ -5,7 +5,7 @@ At every position where a branch saved: a soup is made of branches that pass at 
 
 from __future__ import annotations
 
-from trajsoup.core.screening import median_branch, screen, screened_at
+from trajsoup.core.screening import Verdict, median_branch, screen, screened_at
 from trajsoup.errors import ScreenError
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.screen import ScreenRecord
@@ -22,7 +22,12 @@ def screen_stage(bench: Workbench) -> bool:
         baseline, tolerance = evaluation.baseline or bench.records.require(PlanRecord).baseline, evaluation.tolerance
         pools = bench.pools()
         baseline = baseline or median_branch(pools)
-        verdicts = screen(pools, baseline=baseline, tolerance=tolerance, force=evaluation.force)
+        apart = any(pool.apart for pool in pools)
+
+        def verdicts_at(horizon: int | None) -> tuple[Verdict, ...]:
+            return screen(pools, baseline=baseline, tolerance=tolerance, force=evaluation.force, horizon=horizon)
+
+        verdicts = verdicts_at(None)
         if not any(v.admitted for v in verdicts):
             raise ScreenError(
                 f"no branch passed the screen against {baseline!r}: raise evaluate.tolerance, or name some in "
@@ -36,8 +41,8 @@ def screen_stage(bench: Workbench) -> bool:
             f"{SMOOTHED} checkpoints",
             verdicts=verdicts,
             early=tuple(
-                screened_at(verdicts, horizon=tokens, force=evaluation.force)
-                for tokens in sorted({c.tokens for pool in pools for c in pool.candidates})
+                screened_at(verdicts_at(tokens) if apart else verdicts, horizon=tokens, force=evaluation.force)
+                for tokens in sorted({tokens for pool in pools for tokens in pool.positions})
             ),
         )
 

@@ -48,26 +48,32 @@ def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
     link = bench.setup.output / FORK_POINT
     if not os.path.lexists(link):
         link.symlink_to(os.path.abspath(trained.fork_point))
-    branches: list[TrainedBranch] = []
+    branches: dict[bool, list[TrainedBranch]] = {True: [], False: []}
     identities = bench.identities
-    for outcome in trained.outcomes:
-        folder = study.output / "branches" / outcome.branch
-        step_tokens = next(b.step_tokens for b in trained.plan.branches if b.name == outcome.branch)
+    for run, outcome in zip(trained.plan.runs, trained.outcomes, strict=True):
+        folder = study.output / "branches" / run.name
+        step_tokens = next(b.step_tokens for b in trained.plan.branches if b.name == run.branch)
         found = _saved(folder, step_tokens)
-        branches.append(
+        branches[run.apart].append(
             TrainedBranch(
-                branch=outcome.branch,
+                branch=run.branch,
                 status=outcome.status.value,
                 tokens=outcome.tokens,
                 message=outcome.message,
-                metrics=f"branches/{outcome.branch}/{METRICS}" if (folder / METRICS).is_file() else None,
+                metrics=f"branches/{run.name}/{METRICS}" if (folder / METRICS).is_file() else None,
                 checkpoints=()
                 if found is None
                 else _checkpoints(bench, found.branches[0], identities, position=found.position),
+                apart_for=run.positions.horizon if run.apart else None,
             )
         )
     identities.save()
-    return TrainRecord(inputs=inputs, fork_point=_identity(identities, trained.fork_point), branches=tuple(branches))
+    return TrainRecord(
+        inputs=inputs,
+        fork_point=_identity(identities, trained.fork_point),
+        branches=tuple(branches[False]),
+        apart=tuple(branches[True]),
+    )
 
 
 def _saved(folder: Path, step_tokens: int) -> Branches | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from trajsoup.core.pool import Candidate
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import digest_of
@@ -23,15 +24,17 @@ def validation_stage(bench: Workbench) -> bool:
 
     def make() -> ValidationRecord:
         pools = bench.bare_pools()
-        rows = singles(pools)
+        runs = [run for pool in pools for run in pool.runs]
+        rows = singles(runs)
         start = [single(FORK_POINT)] if FORK_POINT in bench.checkpoints else []
         scores = bench.scorer.validate([*rows, *start])
         probe = bench.scorer.probe(rows, max_tokens=evaluation.probe_tokens)
         losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
         on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
         fork = scores.get(FORK_POINT)
-        checkpoints = tuple(
-            ScoredCheckpoint(
+
+        def scored(c: Candidate) -> ScoredCheckpoint:
+            return ScoredCheckpoint(
                 key=c.key,
                 branch=c.branch,
                 tokens=c.tokens,
@@ -41,9 +44,8 @@ def validation_stage(bench: Workbench) -> bool:
                 probe_pieces=pieces_of(probe[c.key].losses),
                 categories=scores[c.key].category_means,
             )
-            for pool in pools
-            for c in pool.candidates
-        )
+
+        checkpoints = tuple(scored(c) for pool in pools for c in pool.candidates)
         return ValidationRecord(
             inputs=inputs,
             split=Split.VALIDATION,
@@ -51,6 +53,7 @@ def validation_stage(bench: Workbench) -> bool:
             fork_point_loss=losses.get(FORK_POINT),
             fork_point_accuracy=None if fork is None else fork.overall_average,
             checkpoints=checkpoints,
+            apart=tuple(scored(c) for pool in pools for found in pool.apart.values() for c in found),
             saturation=saturation(checkpoints),
         )
 

@@ -39,9 +39,7 @@ def sampling(field: Field, asked: Sweep) -> Sequence[Entry]:
     size = asked.merge_size or max(min(SIZE, count // 2) // 2 * 2, 2)
     if asked.merge_size is not None and (size % 2 or size > count // 2 * 2):
         raise SelectionError(f"sweep {asked.name!r}: merge_size {size} must be even and at most {count // 2 * 2}")
-    sparse = replace(
-        field, pools=tuple(replace(pool, candidates=pool.candidates[1::2]) for pool in pair), ks=(size // 2,)
-    )
+    sparse = replace(field, pools=tuple(pool.over(lambda found: found[1::2]) for pool in pair), ks=(size // 2,))
     dense = replace(field, pools=pair, ks=(size,))
     both = tuple(pool.branch for pool in pair)
     entries: list[Entry] = []

@@ -29,7 +29,7 @@ from trajsoup.study.train.data import load_data
 from trajsoup.study.train.fork_point import ensure_fork_point
 from trajsoup.study.train.life_signs import LifeSigns
 from trajsoup.study.train.outcomes import Progress, progress_of
-from trajsoup.study.train.plan import Plan, on_corpus, plan_study, require_room
+from trajsoup.study.train.plan import Plan, Run, on_corpus, plan_study, require_room
 from trajsoup.study.train.processes import (
     BranchProcess,
     Handle,
@@ -93,9 +93,10 @@ def train_study(
     cache = cache or cache_folder()
     cores = len(os.sched_getaffinity(0))
     wanted = _wanted(study, branches)
-    jobs = jobs or evenly(len(wanted), cores=cores)
     _require_trackers(study)
     known, plan = plan, plan or plan_study(study)
+    runs = [run for run in plan.runs if run.branch in wanted]
+    jobs = jobs or evenly(len(runs), cores=cores)
     require_room(plan)  # what cannot work is refused before the corpus is tokenised
     corpus = corpus or load_data(study, cache=cache)
     if known is None:
@@ -112,17 +113,17 @@ def train_study(
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    share = _share(study.trainer, cores=cores, jobs=min(jobs, len(wanted)))
+    share = _share(study.trainer, cores=cores, jobs=min(jobs, len(runs)))
     if isinstance(study.trainer, Builtin):
         cost = plan.model.flops_per_token
         processes = {
             name: builtin_process(
                 job, trainer=study.trainer, threads=threads_for(pass_flops=cost * job.pass_tokens, share=share)
             )
-            for name, job in _jobs(plan, corpus, fork_point, trainer=study.trainer, wanted=wanted).items()
+            for name, job in _jobs(plan, corpus, fork_point, trainer=study.trainer, runs=runs).items()
         }
     else:
-        processes = {name: command_process(plan, name, fork_point=fork_point, threads=share) for name in wanted}
+        processes = {r.name: command_process(plan, r, fork_point=fork_point, threads=share) for r in runs}
     if executor is not None:
         outcomes = run_branches(
             processes,
@@ -151,7 +152,7 @@ def _require_trackers(study: Study) -> None:
 
 
 def _jobs(
-    plan: Plan, corpus: Corpus | None, fork_point: Path, *, trainer: Builtin, wanted: Sequence[str]
+    plan: Plan, corpus: Corpus | None, fork_point: Path, *, trainer: Builtin, runs: Sequence[Run]
 ) -> dict[str, BranchJob]:
     from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
 
@@ -163,15 +164,15 @@ def _jobs(
         corpus.train.tokens, digest=corpus.train.digest, spare=study.output / "branches" / "train.tokens"
     )
     return {
-        name: BranchJob(
-            branch=name,
-            folder=(study.output / "branches" / name).absolute(),
+        run.name: BranchJob(
+            branch=run.name,
+            folder=(study.output / "branches" / run.name).absolute(),
             fork_point=fork_point.absolute(),
             fork_point_digest=digest,
             tokens=tokens,
-            recipe=study.recipes[name],
-            horizon=plan.positions.horizon,
-            checkpoint_every=plan.positions.checkpoint_every,
+            recipe=study.recipes[run.branch],
+            horizon=run.positions.horizon,
+            checkpoint_every=run.positions.checkpoint_every,
             sequence_length=plan.sequence_length,
             micro_batch=trainer.micro_batch,
             precision=trainer.precision,
@@ -180,7 +181,7 @@ def _jobs(
             tokenizer=corpus.tokenizer.absolute(),
             report_to=study.report_to,
         )
-        for name in wanted
+        for run in runs
     }
 
 

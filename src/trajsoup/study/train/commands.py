@@ -14,7 +14,7 @@ from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 from trajsoup.study.file.trainer import Builtin, Command
 from trajsoup.study.train.outcomes import finished_outcome
-from trajsoup.study.train.plan import Plan
+from trajsoup.study.train.plan import Plan, Run
 from trajsoup.study.train.processes import MODULE, BranchProcess
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> Branch
     )
 
 
-def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) -> BranchProcess:
-    """The study's command for one branch. The rendered recipe is recorded, and a resume with another is refused."""
+def command_process(plan: Plan, run: Run, *, fork_point: Path, threads: int) -> BranchProcess:
+    """The study's command for one run. The rendered recipe is recorded, and a resume with another is refused."""
     from trajsoup.lm.command_trainer import command_fields, render
 
-    trainer, recipe = plan.study.trainer, plan.study.recipes[branch]
+    trainer, recipe, branch = plan.study.trainer, plan.study.recipes[run.branch], run.name
     assert isinstance(trainer, Command)
     folder = (plan.study.output / "branches" / branch).absolute()
     latest = _latest_checkpoint(folder)
@@ -57,7 +57,7 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
         branch=branch,
         output_dir=folder,
         fork_point=fork_point.absolute(),
-        positions=plan.positions,
+        positions=run.positions,
         sequence_length=plan.sequence_length,
         latest_checkpoint=latest,
     )
@@ -70,15 +70,15 @@ def command_process(plan: Plan, branch: str, *, fork_point: Path, threads: int) 
         branch=branch,
         words=tuple(words),
         folder=folder,
-        horizon=plan.positions.horizon,
-        checkpoint_every=plan.positions.checkpoint_every,
+        horizon=run.positions.horizon,
+        checkpoint_every=run.positions.checkpoint_every,
         step_tokens=recipe.global_batch * plan.sequence_length,
         builtin=False,
         threads=threads,
         environment=tuple(trainer.environment.items()),
         needs=trainer.needs,
         stalled_after=trainer.stalled_after,
-        finished=finished_outcome(branch, folder, horizon=plan.positions.horizon),
+        finished=finished_outcome(branch, folder, horizon=run.positions.horizon),
     )
 
 

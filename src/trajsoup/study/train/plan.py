@@ -21,7 +21,7 @@ from trajsoup.core.recipe import Optimizer, Recipe, perturbations
 from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.lm.corpus import Corpus, CorpusSpec
-from trajsoup.study.file.study import Study
+from trajsoup.study.file.study import Limited, Study
 from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
 
@@ -40,6 +40,20 @@ class PlannedBranch:
     step_tokens: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One training of a branch: to the full horizon, or apart, to a shorter one at which its schedule ends."""
+
+    branch: str
+    positions: Positions
+    apart: bool
+
+    @property
+    def name(self) -> str:
+        """Of its folder and in messages; no branch can be called so."""
+        return f"{self.branch}@{self.positions.horizon}" if self.apart else self.branch
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything a study will do and cost."""
@@ -56,6 +70,17 @@ class Plan:
     epochs: float | None = None  # times the training set is read; None where its size is unknown
     validation_tokens: int | None = None  # of one validation pass; None likewise
 
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every training: the long ones first."""
+        every = self.positions.checkpoint_every
+        short = [Positions(checkpoint_every=every, count=horizon // every) for horizon in self.budget.apart]
+        return tuple(
+            Run(branch=b.name, positions=positions, apart=positions is not self.positions)
+            for positions in (self.positions, *short)
+            for b in self.branches
+        )
+
     @functools.cached_property
     def model(self) -> ModelCost:
         """Parameters of the model, and FLOPs of one token."""
@@ -66,7 +91,7 @@ class Plan:
         """What the budget costs."""
         return cost_of(
             self.budget,
-            checkpoints_per_branch=self.positions.count,
+            checkpoints_per_branch=sum(r.positions.count for r in self.runs) // len(self.branches),
             flops_per_token=self.model.flops_per_token,
             model_bytes=self.model.total_params * ITEM_BYTES[self.dtype],
             state_bytes=max(_state_bytes(self.model, self.config, b.recipe) for b in self.branches),
@@ -76,10 +101,10 @@ class Plan:
     @property
     def peak(self) -> PeakDisk | None:
         """Checkpoints on disk, where the study has a retention policy."""
-        policy, count = self.study.retention, self.positions.count
+        policy = self.study.retention
         if policy is None:
             return None
-        return peak_disk(branches=len(self.branches), checkpoints=count, policy=policy, seeds=self.study.seeds)
+        return peak_disk([run.positions.count for run in self.runs], policy=policy, seeds=self.study.seeds)
 
 
 def plan_study(study: Study) -> Plan:
@@ -105,8 +130,13 @@ def plan_study(study: Study) -> Plan:
         sequence_length=length,
         config=config,
         dtype=checkpoint_dtype(config) if study.pretrain is None else "float32",
-        # every branch is trained to the horizon; the Limited setting is read off the same branches at T / N
-        budget=Budget(setting=Setting.EXTENDED, n_branches=len(study.recipes), horizon=positions.horizon),
+        # every branch is trained to the horizon; Limited branches are read off the same runs at T / N, or trained apart
+        budget=Budget(
+            setting=Setting.EXTENDED,
+            n_branches=len(study.recipes),
+            horizon=positions.horizon,
+            apart=_apart(study, positions),
+        ),
         free_bytes=_free_bytes(study.output),
         notes=_notes(study, positions),
     )
@@ -204,10 +234,21 @@ def _require_enough_data(study: Study, length: int, train_tokens: int, epochs: f
         )
 
 
-def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
-    if positions.checkpoint_every == study.checkpoint_every:
+def _apart(study: Study, positions: Positions) -> tuple[int, ...]:
+    """T / N of every N from 2 on, each moved down to where branches save; longest first."""
+    if study.limited is Limited.PREFIX:
         return ()
+    counts = {positions.count // n for n in range(2, len(study.recipes) + 1)} - {0}
+    return tuple(positions.checkpoint_every * count for count in sorted(counts, reverse=True))
+
+
+def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
+    apart = [format_tokens(tokens) for tokens in _apart(study, positions)]
+    own = f"Limited branches are trained apart, each for {' and '.join(apart)} tokens, with a schedule that ends there"
+    if positions.checkpoint_every == study.checkpoint_every:
+        return (own,) if apart else ()
     return (
+        *([own] if apart else []),
         f"checkpoints are {positions.checkpoint_every:,} tokens apart instead of {study.checkpoint_every:,} "
         f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
         "batch divides the interval",
