@@ -5,6 +5,10 @@ class TrajsoupError(Exception):
     """A problem the user can mend. The command line prints it as one message and exits with 1."""
 
 
+class MissingExtraError(TrajsoupError):
+    """Something needs a package of an extra that is not installed."""
+
+
 class ScanError(TrajsoupError):
     """A run folder or its metrics cannot be read as a branch of checkpoints."""
 

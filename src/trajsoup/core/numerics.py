@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajsoup.errors import TrajsoupError, install
+from trajsoup.errors import MissingExtraError, install
 
 Array = NDArray[np.float64]
 
@@ -22,6 +22,11 @@ def ranks(values: Array) -> Array:
 def t_quantile(probability: float, *, degrees: float) -> float:
     """The quantile of Student's t distribution."""
     return float(_scipy("special").stdtrit(degrees, probability))
+
+
+def best_assignment(worth: NDArray[Any]) -> NDArray[np.int64]:
+    """The column of each row in the one-to-one assignment of largest total worth."""
+    return np.asarray(_scipy("optimize").linear_sum_assignment(worth, maximize=True)[1], np.int64)
 
 
 def bounded_least_squares(
@@ -38,4 +43,4 @@ def _scipy(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError as error:
-        raise TrajsoupError(f"this analysis needs scipy, which is not installed: {install('analysis')}") from error
+        raise MissingExtraError(f"this analysis needs scipy, which is not installed: {install('analysis')}") from error

@@ -1,11 +1,12 @@
 """Examine runs before any merge: same model, shared fork point, finite, no copies, how far apart.
 
-Branches -> open and compare signatures -> one Gram pass -> judgements in words, and which pairs are worth merging
+Branches -> open and compare signatures -> one Gram pass, neurons of a few layers -> judgements in words, pairs to merge
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from trajsoup.core.compatibility import Closeness, Judgement, Outlook, judge
 from trajsoup.core.geometry import alignment, directions_of
 from trajsoup.core.gram import Gram
+from trajsoup.core.matching import Matching
 from trajsoup.core.pair_gain import PairOutlook, Relation, rank_pairs, relation_words
 from trajsoup.core.reach import WITHOUT_SCORES, too_far
 from trajsoup.core.screening import Verdict, median_branch, screen
@@ -25,8 +27,9 @@ from trajsoup.engine.executor import Executor
 from trajsoup.engine.gram import gram
 from trajsoup.engine.kept_gram import FILE, MATRICES, groups, kept_gram
 from trajsoup.engine.workers import Options
-from trajsoup.errors import CheckpointError, MismatchError, ScreenError
+from trajsoup.errors import CheckpointError, MismatchError, MissingExtraError, ScreenError, install
 from trajsoup.merge.branches import Branch, Branches
+from trajsoup.merge.neurons import match_neurons
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same, same_dtypes
 from trajsoup.store.identity import IDENTITIES, Identities
 from trajsoup.store.remote import Place, absolute, place
@@ -42,6 +45,7 @@ class Examined:
     reasons: tuple[str, ...]  # the outlook's reason first
     closeness: Closeness | None = None
     verdict: Verdict | None = None  # of the training-loss screen, where losses are known
+    neurons: Matching | None = None  # with the reference; None: it is the reference, or no layer is known by its names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +115,26 @@ def examine(
     verdicts, screen_note = _screen(study)
     reference = "the fork point" if matrix.centre is not None else f"baseline {baseline.name}"
     examined = tuple(
-        _branch(b, baseline, matrix, problems, copies, verdicts.get(b.name), reference, single=len(study.branches) == 1)
+        _with_neurons(
+            _branch(
+                b, baseline, matrix, problems, copies, verdicts.get(b.name), reference, single=len(study.branches) == 1
+            ),
+            _neurons(_usable(b, problems), _usable(baseline, problems), matrix, checkpoints, options),
+            reference,
+        )
         for b in study.branches
     )
     pairs, pairs_by, pair_notes = _pairs(study, examined, matrix, problems, relation)
     pools = study.pools()
     k = min([WITHOUT_SCORES, *(len(pool.candidates) for pool in pools)])
     curves = too_far(pools, k=k, rank_by=Signal.LOSS, select=TOP_K)
-    notes = [*study.notes, *screen_note, *pair_notes, *([] if curves is None else [curves])]
+    notes = [
+        *study.notes,
+        *screen_note,
+        *pair_notes,
+        *([] if curves is None else [curves]),
+        *_alike(examined, reference),
+    ]
     if matrix.centre is None and len(study.branches) > 1:
         why = "the fork point is stored in another float type" if other_type else "no --fork-point given"
         notes.append(f"{why}: whether the runs share one is judged from their distances")
@@ -292,6 +308,37 @@ def _branch(
         closeness=closeness,
         verdict=verdict,
     )
+
+
+def _neurons(
+    keys: list[str], others: list[str], matrix: Gram, checkpoints: Mapping[str, Checkpoint], options: Options | None
+) -> Matching | None:
+    """Of the last checkpoint, with the fork point's or the baseline's last."""
+    target = matrix.centre or (others[-1] if others else None)
+    if not keys or target is None or target == keys[-1]:
+        return None
+    with contextlib.suppress(MissingExtraError):  # the doctor works without scipy; `_alike` says what it could not do
+        return match_neurons(checkpoints[keys[-1]], checkpoints[target], options=options)
+    return None
+
+
+def _with_neurons(found: Examined, neurons: Matching | None, reference: str) -> Examined:
+    """A branch whose units match in another order shares no fork point, whatever the distances say."""
+    if neurons is None or neurons.is_identity:
+        return replace(found, neurons=neurons)
+    reason = f"shares no fork point with {reference}: only {neurons}"
+    return replace(found, neurons=neurons, outlook=Outlook.BAD, reasons=(*found.reasons, reason))
+
+
+def _alike(examined: Sequence[Examined], reference: str) -> list[str]:
+    """What there is to say where no branch was found a stranger."""
+    if len(examined) > 1 and importlib.util.find_spec("scipy") is None:
+        return [f"neurons were not matched, which needs scipy: {install('analysis')}"]
+    known = [b.neurons for b in examined if b.neurons is not None]
+    if not known or not all(neurons.is_identity for neurons in known):
+        return []
+    least = min(known, key=lambda neurons: neurons.share)
+    return [f"neurons: the identity is the best matching with {reference}; in the branch where it holds least, {least}"]
 
 
 def _closeness(keys: list[str], others: list[str], matrix: Gram) -> Closeness:
