@@ -39,6 +39,12 @@ def bounded_least_squares(
     return np.asarray(found.x, np.float64), float(2 * found.cost)
 
 
+def nonnegative_least_squares(rows: Array, wanted: Array) -> Array:
+    """argmin |rows x - wanted|^2 over x >= 0."""
+    found, _ = _scipy("optimize").nnls(rows, wanted, maxiter=100 * rows.shape[1])
+    return np.asarray(found, np.float64)
+
+
 def _scipy(name: str) -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")

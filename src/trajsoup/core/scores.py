@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from trajsoup.errors import ScoreError
 
+FEWEST = 30  # effective documents: what is said of fewer holds too seldom to be said
+
 
 class Per(StrEnum):
     """What the negative log-likelihood is divided by."""
@@ -41,6 +43,16 @@ class DocumentLosses:
     def effective_documents(self) -> float:
         """How many documents of one size would say as much: Kish's number, by tokens."""
         return float(self.targets.sum() ** 2 / (self.targets.astype(np.float64) ** 2).sum())
+
+    def only(self, documents: NDArray[np.bool_]) -> DocumentLosses:
+        """Of some documents."""
+        return replace(
+            self,
+            nll=self.nll[documents],
+            targets=self.targets[documents],
+            document_bytes=None if self.document_bytes is None else self.document_bytes[documents],
+            source=None if self.source is None else self.source[documents],
+        )
 
     @property
     def largest_share(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
-from trajsoup.core.methods.asking import Answers, Descending, Measuring, Scoring, Spent, settle
+from trajsoup.core.methods.asking import Answers, Decision, Descending, Measuring, Scoring, Spent, settle
 from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
 from trajsoup.core.pool import Candidate, Pool
@@ -101,7 +101,25 @@ def choose(
     measuring: Measuring | None = None,
     descending: Descending | None = None,
 ) -> tuple[Row, tuple[Verdict, ...], tuple[str, ...]]:
-    """Screen the branches and let the method choose a row of W. Reads no weight by itself.
+    """Screen the branches and let the method choose a row of W: the row, the verdicts, and what there is to say."""
+    decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measuring, descending=descending)
+    return row_of(decision, choice), verdicts, notes
+
+
+def row_of(decision: Decision, choice: Choice) -> Row:
+    """What was decided, under the name of its method."""
+    return Row(name=choice.method.name, weights=decision.option.weights, groups=decision.option.groups)
+
+
+def decide(
+    study: Branches,
+    choice: Choice,
+    *,
+    scoring: Scoring | None = None,
+    measuring: Measuring | None = None,
+    descending: Descending | None = None,
+) -> tuple[Decision, tuple[Verdict, ...], tuple[str, ...]]:
+    """Screen the branches and let the method decide. Reads no weight by itself.
 
     `scoring` answers methods that ask for scores of merges; without it only the logged scores of checkpoints are known.
     `measuring` and `descending` answer those that ask for products of checkpoints and for gradients.
@@ -131,8 +149,7 @@ def choose(
     )
     if scoring is not None and decision.spent != Spent():
         notes.append(f"{method.name} consumed {decision.spent}")
-    row = Row(name=method.name, weights=decision.option.weights, groups=decision.option.groups)
-    return row, verdicts, (*notes, *decision.notes)
+    return decision, verdicts, (*notes, *decision.notes)
 
 
 def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool) -> tuple[int, ...]:

@@ -102,6 +102,7 @@ def provenance_of(
         template=plan.template,
         choice=plan.choice,
         verdicts=plan.verdicts,
+        promise=plan.promise,
         exact_from=plan.exact_from,
         names=plan.names,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trajsoup.core.gram import Gram
-from trajsoup.core.methods.asking import Descending, Measure, Scoring
+from trajsoup.core.methods.asking import Descending, Measure, Promise, Scoring
 from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.quantity import format_bytes
 from trajsoup.core.screening import Verdict
@@ -22,7 +22,7 @@ from trajsoup.engine.gram import gram
 from trajsoup.engine.layout import Layout, make_layout, same_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
-from trajsoup.merge.choice import Choice, choose
+from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.names import NameMap, load_rules, name_map
@@ -47,6 +47,7 @@ class SoupPlan:
     choice: Choice | None = None  # None for explicit ingredients
     verdicts: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
+    promise: Promise | None = None  # of a method that predicts what its weights gain
     exact_from: str | None = None
     names: NameMap | None = None  # how the ingredients' names became the soup's
 
@@ -84,10 +85,11 @@ def plan_soup(
 
     >>> plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)).row.weights  # doctest: +SKIP
     """
-    row, verdicts, notes = choose(study, choice, scoring=scoring, measuring=measure, descending=descending)
+    decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measure, descending=descending)
+    row = row_of(decision, choice)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
     if choice.takes_k and choice.k is None:
-        choice = replace(choice, k=len(row.weights) // len({candidates[key].branch for key in row.weights}))
+        choice = replace(choice, k=decision.option.k)
     return plan_row(
         row,
         candidates=candidates,
@@ -101,6 +103,7 @@ def plan_soup(
         choice=choice,
         verdicts=verdicts,
         notes=(*study.notes, *notes),
+        promise=decision.promise,
     )
 
 
@@ -132,6 +135,7 @@ def plan_row(
     choice: Choice | None = None,
     verdicts: tuple[Verdict, ...] = (),
     notes: tuple[str, ...] = (),
+    promise: Promise | None = None,
 ) -> SoupPlan:
     """Open and check the ingredients of an explicit row, whose keys are paths.
 
@@ -174,6 +178,7 @@ def plan_row(
         choice=choice,
         verdicts=verdicts,
         notes=(*notes, *_warnings(template)),
+        promise=promise,
         exact_from=source,
         names=mapping,
     )

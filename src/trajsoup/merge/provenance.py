@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from trajsoup import __version__
+from trajsoup.core.methods.asking import Promise
 from trajsoup.core.pool import Candidate, Unit
 from trajsoup.core.screening import Verdict
 from trajsoup.core.soup import Row
@@ -56,6 +57,7 @@ class Provenance:
     template: Checkpoint
     choice: Choice | None = None
     verdicts: tuple[Verdict, ...] = ()
+    promise: Promise | None = None
     exact_from: str | None = None
     side_files: Mapping[str, str] | None = None
     names: NameMap | None = None
@@ -72,6 +74,7 @@ class Provenance:
             "trajsoup_version": __version__,
             "soup": self.row.name,
             "choice": None if self.choice is None else _done(self.choice),
+            **({} if self.promise is None else {"promise": asdict(self.promise)}),
             "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even once"
             if self.row.uniform
             else "fp64 weighted sum, rounded to nearest even once",

@@ -8,6 +8,7 @@ from trajsoup.core.methods import model_soup as model_soup
 from trajsoup.core.methods import full_soup as full_soup
 from trajsoup.core.methods import trajectory_soup as trajectory_soup
 from trajsoup.core.methods import inverse_variance as inverse_variance
+from trajsoup.core.methods import quadratic as quadratic
 from trajsoup.core.methods import swa as swa
 from trajsoup.core.methods import lawa as lawa
 from trajsoup.core.methods import ema as ema

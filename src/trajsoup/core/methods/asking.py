@@ -115,6 +115,25 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What a model of the loss promised of the weights it found, and what was measured: nats below the uniform soup."""
+
+    promised: float  # on the documents that it was fitted on
+    measured: float  # on the others
+    error: float  # of `measured`: its standard error over these others
+    documents: float  # the others: as many of equal size
+    strength: float  # of the pull towards the uniform soup, chosen on the first documents
+    kept: bool  # False: the uniform soup stands
+
+    def __str__(self) -> str:
+        return (
+            f"promised {self.promised:.4f} nats below the uniform soup, measured {self.measured:.4f} (standard error "
+            f"{self.error:.4f}) on {self.documents:.0f} documents it had not seen: "
+            + ("its weights are kept" if self.kept else "no clear gain, so the uniform soup stands")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The row that a method chose, and on what."""
 
@@ -126,6 +145,7 @@ class Decision:
     compared: tuple[Option, ...] = ()  # with what; empty: with nothing
     validation: ValidationScores | None = None  # of the chosen row, where somebody asked (`with_scores_of_the_chosen`)
     spent: Spent = Spent()  # filled in by `settle`
+    promise: Promise | None = None  # of a method that predicts what its weights gain
 
     @property
     def trained(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from math import inf
 from typing import ClassVar
 
 from trajsoup.core.budget import Setting
+from trajsoup.core.methods.asking import Promise
 from trajsoup.core.quantity import format_tokens
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -29,6 +30,7 @@ class ChosenOn:
 
     validation_passes: int = 0  # rows that the method had scored on the way
     gradient_tokens: int = 0  # that it learned from
+    promise: Promise | None = None  # of a method that predicts what its weights gain; None: it predicts nothing
 
     @property
     def trained_tokens(self) -> int:

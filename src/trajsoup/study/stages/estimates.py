@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 
-from trajsoup.core.scores import Scores, TestScores, by_unit
+from trajsoup.core.scores import FEWEST, Scores, TestScores, by_unit
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
@@ -13,8 +13,6 @@ from trajsoup.core.statistics import Comparison, compare_losses, compare_tasks, 
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.rows import RowRecord
-
-FEWEST = 30  # effective documents: an interval over fewer covers too seldom to be printed
 
 
 def loss_estimate(scores: Scores, *, resamples: int) -> Estimate:

@@ -64,4 +64,5 @@ def chosen_on(chosen: Chosen, rank_by: Signal) -> ChosenOn:
         trained=found.trained,
         validation_passes=found.spent.validation_passes,
         gradient_tokens=found.spent.gradient_tokens,
+        promise=found.promise,
     )

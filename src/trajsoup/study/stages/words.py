@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trajsoup.core.scores import FEWEST
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.core.statistics import Optimism, ranking_agreement
@@ -13,7 +14,6 @@ from trajsoup.study.records.rows import RowRecord, RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.seeds import SeedSpread
 from trajsoup.study.records.validation import ValidationRecord
-from trajsoup.study.stages.estimates import FEWEST
 
 
 def sentences(

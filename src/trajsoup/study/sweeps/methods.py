@@ -29,6 +29,8 @@ VARIANTS: tuple[tuple[str, Mapping[str, str]], ...] = (  # the soup first: all o
     ("model-soup", {}),
     ("full-soup", {}),
     ("inverse-variance", {}),
+    ("quadratic", {}),
+    ("quadratic", {"over": "checkpoints"}),
     ("swa", {}),
     ("lawa", {}),
     ("ema", {}),
@@ -113,6 +115,8 @@ def _settings(field: Field, method: Method, stops: Sequence[Stop], given: Mappin
         return None
     if method.name == "model-stock" and field.fork_point is None:
         return None
+    if method.name == "quadratic":
+        return {**given, "few": "uniform"}  # a comparison of all does not end for one of them
     if method.name == "extra-merge":
         pools = [usable(p).until(stop.horizon) for stop in stops for p in field.chosen(stop.branches)]
         have = min(len(pool.candidates) for pool in pools)
