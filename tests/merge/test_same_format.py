@@ -118,3 +118,58 @@ def test_the_state_beside_the_model_is_not_loaded_with_it(soups):
     state = training_state({name: torch.zeros_like(t) for name, t in weights(1).items()}, step=0)
     with pytest.raises(CheckpointException, match=r"Missing key"):
         dcp.load({"optimizer": state["optimizer"]}, checkpoint_id=soups / "same", no_dist=True)
+
+
+@pytest.fixture(scope="module")
+def resumable(training_checkpoints, tmp_path_factory):
+    """The same soup with the state of one of its ingredients."""
+    folder = tmp_path_factory.mktemp("resumable")
+    chosen = training_checkpoints / "dcp1" / "step-2"
+    inputs = [f"{training_checkpoints / 'dcp0' / 'step-1'}=0.5", f"{chosen}=0.5"]
+    succeeds("merge", *inputs, "--format", "same", "--state-from", chosen, "-o", folder / "same")
+    return folder / "same"
+
+
+def test_a_trainer_resumes_from_the_soup_with_the_state_of_a_named_checkpoint(resumable, soups, training_checkpoints):
+    chosen = training_checkpoints / "dcp1" / "step-2"
+
+    def loaded(folder):
+        state = training_state({name: torch.zeros_like(t) for name, t in weights(1).items()}, step=0)
+        for moments in state["optimizer"]["state"].values():
+            moments["exp_avg"] += 7  # what is loaded is zero
+        dcp.load(state, checkpoint_id=folder, no_dist=True)
+        return state
+
+    ours, theirs = loaded(resumable), loaded(chosen)
+    assert equal(ours["model"], load(soups / "plain"))
+    assert not equal(ours["model"], theirs["model"])
+    assert (ours["step"].item(), ours["lr_scheduler"]["last_epoch"]) == (2, 2)
+    for name, moments in theirs["optimizer"]["state"].items():
+        assert equal(ours["optimizer"]["state"][name], moments)
+    assert ours["optimizer"]["param_groups"] == theirs["optimizer"]["param_groups"]
+
+
+def test_the_record_names_whose_state_it_is_and_verify_checks_it(resumable, training_checkpoints, tmp_path):
+    record = json.loads((resumable / "soup.json").read_text())
+    assert record["output"]["optimizer_state"] == str(training_checkpoints / "dcp1" / "step-2")
+    assert record["left_out"] == {}
+    assert verify_soup(resumable, full=True).tensors == len(weights(1))
+    (state,) = resumable.glob("__1_*.distcp")
+    shutil.copytree(resumable, tmp_path / "x")
+    raw = bytearray(state.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (tmp_path / "x" / state.name).write_bytes(raw)
+    with pytest.raises(VerifyError, match=f"{state.name} has changed"):
+        verify_soup(tmp_path / "x")
+
+
+def test_a_state_that_does_not_fit_or_is_not_there_is_refused(training_checkpoints, tmp_path):
+    folder, plain = training_checkpoints / "dcp0" / "step-1", training_checkpoints / "plain" / "step-1"
+    done = trajsoup("merge", f"{folder}=1", "--state-from", folder, "-o", tmp_path / "x")
+    assert (done.code, "--format same alone writes" in done.err) == (2, True)
+    same = ("merge", f"{folder}=1", "--format", "same", "--state-from")
+    assert "is safetensors, and --format same" in refused(*same, plain, "-o", tmp_path / "x")
+    shutil.copytree(folder, tmp_path / "cut")
+    for path in (tmp_path / "cut").glob("*.distcp"):
+        path.write_bytes(path.read_bytes()[:-3000])
+    assert "damaged" in refused(*same, tmp_path / "cut", "-o", tmp_path / "x") or not (tmp_path / "x").exists()

@@ -14,6 +14,7 @@ import typer
 from trajsoup import __version__
 from trajsoup.cli.demo import demo
 from trajsoup.cli.doctor import doctor
+from trajsoup.cli.export import export
 from trajsoup.cli.geometry import geometry
 from trajsoup.cli.merge import merge
 from trajsoup.cli.plan import plan
@@ -39,7 +40,7 @@ app = typer.Typer(
 
 _GOES_ON = "what was finished is kept; run the same command again to go on"
 _NOTHING = "nothing was written; run the same command again"
-_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify)}  # they begin anew
+_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, export)}  # they begin anew
 
 
 def _translated(command: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +65,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, demo, report, serve):
+for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, export, demo, report, serve):
     app.command()(_translated(command))
 
 

@@ -219,6 +219,14 @@ def merge(
         OutputFormat,
         typer.Option("--format", help=FORMAT_HELP),
     ] = OutputFormat.SAFETENSORS,
+    state_from: Annotated[
+        str | None,
+        typer.Option(
+            help="With --format same: checkpoint whose optimizer, schedulers and counters the output gets.",
+            metavar="CKPT",
+            show_default=False,
+        ),
+    ] = None,
     exact_from: Annotated[
         str | None,
         typer.Option(
@@ -245,6 +253,8 @@ def merge(
     same = output_format is OutputFormat.SAME
     if same:
         _refuse(context, ("like", "names"), "rename tensors, and --format same keeps the trainer's names")
+    else:
+        _refuse(context, ("state_from",), "puts a trainer's state beside the weights, which --format same alone writes")
     from trajsoup.merge.choice import Choice
 
     choice = Choice(
@@ -276,6 +286,7 @@ def merge(
         like=like,
         names=names,
         same_format=same,
+        state_from=state_from,
         validation=validation or [],
     )
     if dry_run:
@@ -312,6 +323,7 @@ def _plan(
     like: str | None,
     names: Path | None,
     same_format: bool,
+    state_from: str | None,
     validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
@@ -333,6 +345,7 @@ def _plan(
         "like": None if like is None else place(like),
         "names": names,
         "same_format": same_format,
+        "state_from": None if state_from is None else place(state_from),
     }
     if named:
         _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from trajsoup.errors import CheckpointError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.formats.dcp import METADATA, Dcp
-from trajsoup.store.formats.dcp_writer import lay_out
+from trajsoup.store.formats.dcp_writer import Copy, lay_out
 from trajsoup.store.formats.safetensors import SINGLE, Entry, Header, Safetensors, build_header
 from trajsoup.store.source import PAGE
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
@@ -42,11 +42,12 @@ class Layout:
 
     files: tuple[OutputFile, ...]
     listing: tuple[str, bytes] | None = None  # a file that says where the tensors lie: its name and its content
+    copies: tuple[Copy, ...] = ()  # files of what is no weight, as another checkpoint has it
 
     @property
     def nbytes(self) -> int:
         """Bytes of one output."""
-        return sum(file.header.file_bytes for file in self.files)
+        return sum(file.header.file_bytes for file in self.files) + sum(copy.nbytes for copy in self.copies)
 
     def index(self) -> dict[str, object] | None:
         """The content of model.safetensors.index.json; None for a single file."""
@@ -107,18 +108,29 @@ def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: 
     )
 
 
-def same_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
-    """Lay the output out as a folder of `template`'s own format, which its trainer loads: torch DCP."""
-    if not isinstance(template.format, Dcp):
-        raise CheckpointError(
-            f"{template.path} is {template.format.name}, and --format same writes torch DCP only: leave it out"
-        )
+def same_layout(
+    template: Checkpoint,
+    *,
+    dtype: str | None = None,
+    shard_bytes: int | None = None,
+    state_from: Checkpoint | None = None,
+) -> Layout:
+    """Lay the output out as a folder of `template`'s own format, which its trainer loads: torch DCP.
+
+    The trainer's state, optimizer and all, is that of the checkpoint `state_from`, or absent.
+    """
+    for checkpoint in filter(None, (template, state_from)):
+        if not isinstance(checkpoint.format, Dcp):
+            raise CheckpointError(
+                f"{checkpoint.path} is {checkpoint.format.name}, and --format same writes torch DCP only: leave it out"
+            )
     tensors = {
         name: ((dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape) for name, t in template.tensors.items()
     }
-    made = lay_out(template.folder, tensors, file_bytes=shard_bytes)
+    state = None if state_from is None else state_from.folder
+    made = lay_out(template.folder, tensors, file_bytes=shard_bytes, state_from=state)
     files = tuple(OutputFile(file.name, b"", file.header, file.fixed) for file in made.files)
-    return Layout(files, (METADATA, made.metadata))
+    return Layout(files, (METADATA, made.metadata), made.copies)
 
 
 def layout_of(output: Checkpoint) -> Layout:

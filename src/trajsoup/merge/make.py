@@ -105,6 +105,7 @@ def provenance_of(
         promise=plan.promise,
         exact_from=plan.exact_from,
         names=plan.names,
+        state=plan.state,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trajsoup.core.gram import Gram
 from trajsoup.core.methods.asking import Descending, Measure, Promise, Scoring
@@ -50,6 +51,7 @@ class SoupPlan:
     promise: Promise | None = None  # of a method that predicts what its weights gain
     exact_from: str | None = None
     names: NameMap | None = None  # how the ingredients' names became the soup's
+    state: Checkpoint | None = None  # whose optimizer and other state of the trainer the soup gets
 
     def __repr__(self) -> str:
         size = format_bytes(self.layout.nbytes)
@@ -76,6 +78,7 @@ def plan_soup(
     like: Place | str | None = None,
     names: Path | None = None,
     same_format: bool = False,
+    state_from: Place | str | None = None,
     scoring: Scoring | None = None,
     descending: Descending | None = None,
 ) -> SoupPlan:
@@ -100,6 +103,7 @@ def plan_soup(
         like=like,
         names=names,
         same_format=same_format,
+        state_from=state_from,
         choice=choice,
         verdicts=verdicts,
         notes=(*study.notes, *notes),
@@ -132,6 +136,7 @@ def plan_row(
     like: Place | str | None = None,
     names: Path | None = None,
     same_format: bool = False,
+    state_from: Place | str | None = None,
     choice: Choice | None = None,
     verdicts: tuple[Verdict, ...] = (),
     notes: tuple[str, ...] = (),
@@ -140,7 +145,8 @@ def plan_row(
     """Open and check the ingredients of an explicit row, whose keys are paths.
 
     `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
-    where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are.
+    where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are,
+    with the optimizer and all other state of the checkpoint `state_from`.
 
     >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), dtype="BF16").layout  # doctest: +SKIP
     """
@@ -165,16 +171,19 @@ def plan_row(
         raise BlendError(
             f"soup {row.name!r} has weights for {idle[0]!r}, and no tensor of {first.path} is in that group"
         )
+    form: dict[str, Any] = {"dtype": None if dtype is None else DTYPES[dtype], "shard_bytes": shard_bytes}
+    state = None if state_from is None else open_checkpoint(state_from)
+    if state is not None:
+        require_same(first, state, dtypes=False)
     return SoupPlan(
         row=row,
         checkpoints=checkpoints,
         candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
-        layout=(same_layout if same_format else make_layout)(
-            template if same_dtypes(template, first) and not same_format else first,
-            dtype=None if dtype is None else DTYPES[dtype],
-            shard_bytes=shard_bytes,
-        ),
+        layout=same_layout(first, **form, state_from=state)
+        if same_format
+        else make_layout(template if same_dtypes(template, first) else first, **form),
         template=first if same_format else template,
+        state=state,
         choice=choice,
         verdicts=verdicts,
         notes=(*notes, *_warnings(template)),

@@ -61,6 +61,7 @@ class Provenance:
     exact_from: str | None = None
     side_files: Mapping[str, str] | None = None
     names: NameMap | None = None
+    state: Checkpoint | None = None  # whose optimizer and other state of the trainer is in the output
 
     @property
     def unit(self) -> Unit | None:
@@ -86,10 +87,10 @@ class Provenance:
             "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
             "names": None if self.names is None else self.names.record(),
-            "left_out": _left_out(self.template),
+            "left_out": _left_out(self.template) if self.state is None else {},
             "output": {
                 "format": "safetensors" if self.layout.listing is None else self.template.format.name,
-                "optimizer_state": "absent",
+                "optimizer_state": "absent" if self.state is None else str(self.state.path),
                 "bytes": self.layout.nbytes,
                 "files": {file.name: self.files.get(file.name) for file in self.layout.files},
                 "side_files": dict(self.side_files or {}),
@@ -111,8 +112,10 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
     if provenance.layout.listing is not None:
         name, content = provenance.layout.listing
         (folder / name).write_bytes(content)
+        for copy in provenance.layout.copies:
+            copy.write(folder)
         for beside in TRAINERS_OWN:
-            source = provenance.template.folder / beside
+            source = (provenance.state or provenance.template).folder / beside
             if source.is_file():
                 (folder / beside).write_bytes(source.read_bytes())
     index = provenance.layout.index()

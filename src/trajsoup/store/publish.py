@@ -35,8 +35,11 @@ _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # a failed
 
 
 @contextlib.contextmanager
-def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
-    """Yield an empty folder beside `out` that becomes `out` when the block ends without an exception."""
+def publishing(out: Path, *, need_bytes: int = 0, file: bool = False) -> Iterator[Path]:
+    """Yield an empty folder beside `out` that becomes `out` when the block ends without an exception.
+
+    Where a `file` is wanted, the one in the folder that has the name of `out` becomes it.
+    """
     out = Path(os.path.abspath(out))
     require_free(out, need_bytes=need_bytes)
     # named before it is made: an interrupt at any moment knows what to remove
@@ -57,8 +60,12 @@ def publishing(out: Path, *, need_bytes: int = 0) -> Iterator[Path]:
                 raise OutputError(
                     f"{out} appeared while the soup was made: it is left as it is; choose another --output"
                 )
-            folder.chmod(0o755)
-            folder.rename(out)
+            if file:
+                (folder / out.name).rename(out)
+                folder.rmdir()
+            else:
+                folder.chmod(0o755)
+                folder.rename(out)
             _sync(out.parent)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,7 @@ beside. `.metadata` is a pickle that maps (name, offset) to (file, offset, lengt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -64,11 +64,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor as `.metadata` has it."""
+    """A tensor as `.metadata` has it, or an object that is none."""
 
     key: str  # in `.metadata`
     path: tuple[Any, ...]  # in what the trainer saved
-    dtype: str
+    dtype: str | None  # None: an object, pickled in its one chunk
     shape: tuple[int, ...]
     chunks: tuple[Chunk, ...]
 
@@ -87,10 +87,8 @@ class Dcp:
         folder = _folder(place)
         if folder is None:
             raise CheckpointError(f"{place} holds no {METADATA} any more: is something pruning it?")
-        every, others = read_metadata(folder)
-        weighty = {entry.path: entry.dtype in FLOATS and bool(entry.shape) for entry in every}
-        names, left_out = weight_names(weighty)
-        found = {names[entry.path]: entry for entry in every if entry.path in names}
+        every = read_metadata(folder)
+        found, left_out = split_weights(every)
         beside = [METADATA, *([MEGATRON] if (folder / MEGATRON).is_file() else [])]
         files = [*beside, *sorted({chunk.file for entry in found.values() for chunk in entry.chunks})]
         numbers = {name: number for number, name in enumerate(files)}
@@ -108,14 +106,23 @@ class Dcp:
         return Stored(
             files=tuple(folder / name for name in files),
             sizes=tuple((folder / name).stat().st_size for name in files),
-            tensors={name: Tensor(e.dtype, e.shape, tuple(boxes[name])) for name, e in found.items()},
+            tensors={name: Tensor(e.dtype or "", e.shape, tuple(boxes[name])) for name, e in found.items()},
             folder=folder,
-            left_out=tuple(sorted([*(".".join(map(str, path)) for path in left_out), *others])),
+            left_out=tuple(sorted(e.key if e.dtype is None else ".".join(map(str, e.path)) for e in left_out)),
         )
 
 
-def read_metadata(folder: Place) -> tuple[list[Entry], dict[str, Chunk]]:
-    """The tensors of a folder, in their order, and where that lies which is no tensor, by key."""
+def split_weights(every: Sequence[Entry]) -> tuple[dict[str, Entry], list[Entry]]:
+    """The weights by name, and all the rest: state of the trainer, objects."""
+    tensors = {entry.path: entry for entry in every if entry.dtype is not None}
+    names, _ = weight_names({path: e.dtype in FLOATS and bool(e.shape) for path, e in tensors.items()})
+    found = {name: tensors[path] for path, name in names.items()}
+    weights = {entry.key for entry in found.values()}
+    return found, [entry for entry in every if entry.key not in weights]
+
+
+def read_metadata(folder: Place) -> list[Entry]:
+    """What a folder holds, in its order."""
     path = folder / METADATA
     with reading(path):
         size = path.stat().st_size
@@ -127,7 +134,7 @@ def read_metadata(folder: Place) -> tuple[list[Entry], dict[str, Chunk]]:
         raise CheckpointError(f"{path} is damaged: it does not describe a checkpoint. Copy or save it again") from error
 
 
-def _entries(path: Place, root: Any) -> tuple[list[Entry], dict[str, Chunk]]:
+def _entries(path: Place, root: Any) -> list[Entry]:
     paths = root.get("planner_data")
     paths = paths if isinstance(paths, dict) else {}
     places: dict[tuple[str, tuple[int, ...]], Record] = {}
@@ -137,10 +144,10 @@ def _entries(path: Place, root: Any) -> tuple[list[Entry], dict[str, Chunk]]:
             raise CheckpointError(f"{path} is damaged: it has two places for {key[0]!r}. Copy or save it again")
         places[key] = info
     found: list[Entry] = []
-    others: dict[str, Chunk] = {}
     for key, what in root.state["state_dict_metadata"].items():
         if what.kind != MODULE + "TensorStorageMetadata":
-            others[str(key)] = _chunk(path, key, (), (), places)
+            chunk = _chunk(path, key, (), (), places)
+            found.append(Entry(str(key), _path(paths.get(key), key), None, (), (chunk,)))
             continue
         dtype = DTYPES.get(_dtype(what.state["properties"]))
         if dtype is None:
@@ -152,7 +159,7 @@ def _entries(path: Place, root: Any) -> tuple[list[Entry], dict[str, Chunk]]:
         chunks = [_chunk(path, key, *piece, places) for piece in pieces]
         shape = _numbers(what.state["size"])
         found.append(Entry(str(key), _path(paths.get(key), key), dtype, shape, tuple(chunks)))
-    return found, others
+    return found
 
 
 def _path(path: Any, key: Any) -> tuple[Any, ...]:

@@ -12,20 +12,22 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.formats import safetensors
-from trajsoup.store.formats.dcp import MODULE, STORAGE_INFO, Chunk, Entry, read_metadata
+from trajsoup.store.formats.dcp import METADATA, MODULE, STORAGE_INFO, Chunk, Entry, read_metadata, split_weights
 from trajsoup.store.formats.safetensors import Header
 from trajsoup.store.formats.torch_archive import DTYPES, STORAGES
-from trajsoup.store.formats.training_state import weight_names
 from trajsoup.store.pickles import Name, Record, pickled
 from trajsoup.store.remote import Place
 from trajsoup.store.source import PAGE, read_range, reading
-from trajsoup.store.stored import FLOATS, ITEM_BYTES
+from trajsoup.store.stored import ITEM_BYTES
 
 FILE_BYTES = 5 * 10**9
+COPY_BYTES = 16 << 20
 OBJECTS = "_extra_state"  # of Megatron's layers: its loader wants them
 _PREFIX = "archive/"
 _LARGE = 0xFFFFFFFF
@@ -42,21 +44,60 @@ class DcpFile:
     fixed: tuple[tuple[int, bytes], ...]  # (offset, bytes)
 
 
+class Piece(NamedTuple):
+    """Bytes of a file."""
+
+    path: Place
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A file to be of pieces of others, one after another."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return sum(piece.length for piece in self.pieces)
+
+    def write(self, folder: Path) -> None:
+        """Copy the pieces, a block at a time."""
+        with (folder / self.name).open("xb") as file:
+            for path, offset, length in self.pieces:
+                for begin in range(offset, offset + length, COPY_BYTES):
+                    end = min(begin + COPY_BYTES, offset + length)
+                    with reading(path):
+                        raw = read_range(path, begin, end)
+                    if len(raw) != end - begin:
+                        raise CheckpointError(f"{path} ends before byte {end:,}: copy or save the checkpoint again")
+                    file.write(raw)
+
+
 @dataclass(frozen=True, slots=True)
 class DcpFolder:
     """A folder to be."""
 
     files: tuple[DcpFile, ...]
     metadata: bytes
+    copies: tuple[Copy, ...] = ()
 
 
 def lay_out(
-    folder: Place, tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, file_bytes: int | None = None
+    folder: Place,
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    *,
+    file_bytes: int | None = None,
+    state_from: Place | None = None,
 ) -> DcpFolder:
-    """Lay out tensors (dtype and shape by name) under the keys that the DCP `folder` has for them."""
-    entries, others = read_metadata(folder)
-    names, _ = weight_names({entry.path: entry.dtype in FLOATS and bool(entry.shape) for entry in entries})
-    keys = {names[entry.path]: entry for entry in entries if entry.path in names}
+    """Lay out tensors (dtype and shape by name) under the keys that the DCP `folder` has for them.
+
+    All that the DCP folder `state_from` holds beside weights comes with them as it is: optimizer, scheduler, counters.
+    """
+    keys, others = split_weights(read_metadata(folder))
     if lost := next((name for name in tensors if name not in keys), None):
         raise CheckpointError(f"{folder} has no tensor {lost!r}: --format same needs ingredients of one framework")
     groups: list[list[str]] = [[]]
@@ -82,12 +123,18 @@ def lay_out(
             fixed += [(position, lead), (begin + size, tail)]
             end = begin + size + len(tail)
             chunk = Chunk((0,) * len(shape), shape, file, position, end - position)
-            _list_tensor(keys[name], dtype, shape, chunk, listed, places)
+            _list_tensor(replace(keys[name], dtype=dtype, shape=shape, chunks=(chunk,)), listed, places)
             position = end + -end % PAGE
         if number == 0:
             position = _copy_objects(folder, others, file, position, fixed, listed, places)
         files.append(DcpFile(file, Header(found, {}, 0, position), tuple(fixed)))
-    paths = {entry.key: entry.path for entry in keys.values() if entry.key in listed}
+    known = {entry.key: entry for entry in (*keys.values(), *others)}
+    copies: list[Copy] = []
+    if state_from is not None:
+        state = [entry for entry in split_weights(read_metadata(state_from))[1] if entry.key not in listed]
+        copies = [_copy_state(state_from, state, f"__1_{len(groups)}.distcp", listed, places)]
+        known |= {entry.key: entry for entry in state}
+    paths = {key: entry.path for key, entry in known.items() if key in listed}
     root = {
         "state_dict_metadata": listed,
         "planner_data": paths if any(path != (key,) for key, path in paths.items()) else None,
@@ -95,34 +142,35 @@ def lay_out(
         "storage_meta": None,
         "version": "1.0.0",
     }
-    return DcpFolder(tuple(files), pickled(_made("Metadata", root)))
+    return DcpFolder(tuple(files), pickled(_made("Metadata", root)), tuple(copies))
 
 
 def _made(kind: str, state: object) -> Record:
     return Record(MODULE + kind, (), state)
 
 
-def _list_tensor(
-    entry: Entry,
-    dtype: str,
-    shape: tuple[int, ...],
-    chunk: Chunk,
-    listed: dict[str, Record],
-    places: dict[Record, Record],
-) -> None:
+def _list_tensor(entry: Entry, listed: dict[str, Record], places: dict[Record, Record]) -> None:
+    assert entry.dtype is not None
     properties = (
-        Name(_NAMES[dtype]),
+        Name(_NAMES[entry.dtype]),
         Record("torch.serialization._get_layout", ("torch.strided",)),
         False,
         Record(MODULE + "_MEM_FORMAT_ENCODING", (0,)),
         False,
     )
-    piece = _made("ChunkStorageMetadata", {"offsets": _size(chunk.start), "sizes": _size(chunk.shape)})
+    pieces = [_made("ChunkStorageMetadata", {"offsets": _size(c.start), "sizes": _size(c.shape)}) for c in entry.chunks]
     listed[entry.key] = _made(
         "TensorStorageMetadata",
-        {"properties": _made("TensorProperties", properties), "size": _size(shape), "chunks": [piece]},
+        {"properties": _made("TensorProperties", properties), "size": _size(entry.shape), "chunks": pieces},
     )
-    index = _made("MetadataIndex", {"fqn": entry.key, "offset": _size(chunk.start), "index": 0})
+    for number, chunk in enumerate(entry.chunks):
+        index = _made("MetadataIndex", {"fqn": entry.key, "offset": _size(chunk.start), "index": number})
+        places[index] = _info(chunk.file, chunk.offset, chunk.length)
+
+
+def _list_object(key: str, chunk: Chunk, listed: dict[str, Record], places: dict[Record, Record]) -> None:
+    listed[key] = _made("BytesStorageMetadata", {})
+    index = _made("MetadataIndex", {"fqn": key, "offset": None, "index": None})
     places[index] = _info(chunk.file, chunk.offset, chunk.length)
 
 
@@ -182,7 +230,7 @@ def _end(count: int, size: int, offset: int) -> bytes:
 
 def _copy_objects(
     folder: Place,
-    others: Mapping[str, Chunk],
+    others: Sequence[Entry],
     file: str,
     position: int,
     fixed: list[tuple[int, bytes]],
@@ -190,15 +238,38 @@ def _copy_objects(
     places: dict[Record, Record],
 ) -> int:
     """Objects of the model that are no tensors, as the folder has them; return where they end."""
-    for key, chunk in others.items():
-        if OBJECTS not in key:
+    for entry in others:
+        if entry.dtype is not None or OBJECTS not in entry.key:
             continue
+        (chunk,) = entry.chunks
         path = folder / chunk.file
         with reading(path):
             raw = read_range(path, chunk.offset, chunk.offset + chunk.length)
         fixed.append((position, raw))
-        listed[key] = _made("BytesStorageMetadata", {})
-        index = _made("MetadataIndex", {"fqn": key, "offset": None, "index": None})
-        places[index] = _info(file, position, len(raw))
+        _list_object(entry.key, replace(chunk, file=file, offset=position, length=len(raw)), listed, places)
         position += len(raw)
     return position
+
+
+def _copy_state(
+    folder: Place, state: Sequence[Entry], file: str, listed: dict[str, Record], places: dict[Record, Record]
+) -> Copy:
+    """List what is no weight under a file of its own: the chunks as they are, one after another."""
+    pieces: list[Piece] = []
+    position = 0
+    for entry in state:
+        chunks: list[Chunk] = []
+        for chunk in entry.chunks:
+            path = folder / chunk.file
+            if not path.is_file() or chunk.offset + chunk.length > path.stat().st_size:
+                raise CheckpointError(
+                    f"{path} lacks what {folder / METADATA} says of {entry.key!r}: copy or save it again"
+                )
+            pieces.append(Piece(path, chunk.offset, chunk.length))
+            chunks.append(replace(chunk, file=file, offset=position))
+            position += chunk.length
+        if entry.dtype is None:
+            _list_object(entry.key, chunks[0], listed, places)
+        else:
+            _list_tensor(replace(entry, chunks=tuple(chunks)), listed, places)
+    return Copy(file, tuple(pieces))
