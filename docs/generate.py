@@ -9,6 +9,7 @@ A test runs this and fails when a page is out of date.
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from trajsoup.store.fields import Declared, declared
 from trajsoup.store.runs import Saved
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.lm_eval import LmEval
+from trajsoup.study.file.neighbours import BranchTrainMerge, BranchTrainMix, Diloco, Neighbours, Wsd
 from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.study import ForeignStudy, Study
 from trajsoup.study.file.sweeps import SWEEP_FIELDS
@@ -64,6 +66,23 @@ branches:
 trainer:
   builtin: {micro_batch: 8, precision: bf16, sharding: fsdp2, launcher: torchrun --nproc-per-node 2}
 report_to: [tensorboard, wandb]
+""",
+    "Domains, mixtures and methods of others that train": """\
+pretrain: {model: llama, tokens: 2M}
+corpus: builtin
+horizon: 983040
+checkpoint_every: 61440
+baseline: {peak_lr: 1.5e-3, global_batch: 32}
+branches:
+  EXP1: {}
+  EXP2: {seed: 1001}
+  MORE-TASKS: {sources: {prose: 1, tasks: 1}}
+evaluate: {comparable: prose}
+neighbours:
+  diloco: {workers: 2, steps: 15}
+  wsd:
+  branch-train-merge: {sources: [prose, tasks]}
+  branch-train-mix: {sources: [prose, tasks], router_tokens: 100k}
 """,
     "Your own training script": """\
 fork_point: models/my-model
@@ -110,6 +129,11 @@ SECTIONS: dict[str, type | Mapping[str, str]] = {
     "`evaluate: {lm_eval: {...}}`": LmEval,
     "each of `sweeps`": SWEEP_FIELDS,
     "`sft`": FineTuningPlan,
+    "`neighbours`": Neighbours,
+    "`neighbours: {diloco: {...}}`": Diloco,
+    "`neighbours: {wsd: {...}}`": Wsd,
+    "`neighbours: {branch-train-merge: {...}}`": BranchTrainMerge,
+    "`neighbours: {branch-train-mix: {...}}`": BranchTrainMix,
     "`retention`": Retention,
     "`screen` of `kind: runs`": Screen,
     "each of `branches` of `kind: runs`": Listed,
@@ -208,6 +232,10 @@ def methods_page() -> str:
             ("method", "parameter", "meaning"),
             [(f"`{m.name}`", f"`{p}`".replace("|", "\\|"), p.says) for m in METHODS.values() for p in m.parameters],
         ),
+        "Methods that train (`neighbours` of a study file), from the same fork point on T tokens in all": (
+            ("name", "what it trains", "parameters"),
+            [(f"`{f.key}`", f.help, ", ".join(f"`{p}`" for p in _rows(_class_of(f)))) for f in declared(Neighbours)],
+        ),
         "Selections (`--select`)": (
             ("name", "checkpoints", "needs K", "looks at scores", "reference"),
             [
@@ -229,6 +257,10 @@ def methods_page() -> str:
         lines = [columns, ["---"] * len(columns), *rows]
         parts.append(f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines))
     return "\n".join([*parts, ADDING])
+
+
+def _class_of(field: Declared) -> type:
+    return next(kind for kind in typing.get_args(field.hint) if dataclasses.is_dataclass(kind))
 
 
 def _rows(what: type | Mapping[str, str]) -> dict[str, str]:

@@ -37,11 +37,14 @@ def show_answer(records: Records) -> None:
     from trajsoup.report.sections.conditions import conditions_table
     from trajsoup.report.sections.crossing import crossing_table
     from trajsoup.report.sections.results import main_table
+    from trajsoup.report.sections.trained_neighbours import section as neighbours
     from trajsoup.study.records.conditions import ConditionsRecord
     from trajsoup.study.records.sweeps import sweep_of
 
     crossing = sweep_of(records, "crossing")
     tables = [main_table(records), conditions_table(records.require(ConditionsRecord))]
+    if (trained := neighbours(records)) is not None:
+        tables += trained.tables
     for table in tables if crossing is None else [crossing_table(crossing), *tables]:
         show(table, Form.TERMINAL)
     for line in headlines(records):

@@ -2,8 +2,8 @@
 
     baseline + {field: value} -> Recipe -> perturbations (what differs) -> refuse branches that are equal
 
-Architecture and data are no fields of a recipe: all branches keep the fork point's shape, so that their parameters
-can be averaged coordinate by coordinate, and the same training distribution.
+The architecture is no field of a recipe: all branches keep the fork point's shape, so that their parameters can be averaged
+coordinate by coordinate. They keep the same training distribution too, unless `sources` says otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _ARCHITECTURE = (
     "model", "architecture", "config", "hidden_size", "num_hidden_layers", "num_experts", "n_routed_experts",
     "vocab_size", "num_attention_heads", "intermediate_size", "sequence_length", "fork_point", "tokenizer",
 )  # fmt: skip
-_MIXTURE = ("corpus", "data", "mixture", "data_mixture", "train", "dataset", "datasets", "weights")
+_MIXTURE = ("corpus", "data", "train", "dataset", "datasets")
+
+
+Sources = tuple[tuple[str, float], ...]  # source of documents, its share of the sequences
 
 
 class Optimizer(StrEnum):
@@ -64,6 +67,25 @@ def parse_betas(value: Any, *, where: object) -> tuple[float, float]:
             raise StudyError(f"{where} is {value!r:.100}: write two numbers, like [0.9, 0.95]")
 
 
+def parse_sources(value: Any, *, where: object) -> Sources:
+    """Read a source, several that weigh the same, or name -> weight. Weights become shares."""
+    match value:
+        case {**weights}:
+            given = {str(name): weight for name, weight in weights.items()}
+        case [*names]:
+            given = dict.fromkeys(map(str, names), 1)
+        case _:
+            given = {str(value): 1}
+    found = {name: parse_number(weight, where=f"{where}: {name}") for name, weight in given.items()}
+    for name, weight in found.items():
+        if not (weight > 0 and math.isfinite(weight)):
+            raise StudyError(f"{where}: {name} has the weight {weight:g}: use a number above 0, or leave it out")
+    if not found:
+        raise StudyError(f"{where} is empty: name a source of the corpus, or leave it out for all")
+    total = math.fsum(found.values())
+    return tuple(sorted((name, weight / total) for name, weight in found.items()))
+
+
 _ELSEWHERE = {  # what other trainers call a field
     **dict.fromkeys(("lr", "learning_rate", "max_lr"), "peak_lr"),
     **dict.fromkeys(("batch_size", "global_batch_size", "train_batch_size"), "global_batch"),
@@ -71,6 +93,7 @@ _ELSEWHERE = {  # what other trainers call a field
     **dict.fromkeys(("lr_scheduler_type", "lr_scheduler", "scheduler"), "schedule"),
     **dict.fromkeys(("warmup_ratio", "warmup_steps"), "warmup"),
     **dict.fromkeys(("wd",), "weight_decay"),
+    **dict.fromkeys(("mixture", "data_mixture", "domains", "source", "source_weights", "weights"), "sources"),
 }
 
 
@@ -80,9 +103,13 @@ class Recipe:
 
     MISPLACED: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_ARCHITECTURE, f"would change the architecture, {_SHARED}"),
-        **dict.fromkeys(_MIXTURE, f"would change the data mixture, {_SHARED}"),
+        **dict.fromkeys(
+            _MIXTURE, "would change the documents: name them in `corpus`, and what this branch reads of them in sources"
+        ),
         **{theirs: f"is called {ours} here: did you mean {ours!r}?" for theirs, ours in _ELSEWHERE.items()},
     }
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"sources"})  # no part of the digest of a study that does not name it
 
     optimizer: Annotated[Optimizer, "muon (hidden matrices; the rest AdamW) or adamw."] = Optimizer.MUON
     momentum: Annotated[float, "Of Muon, from 0 below 1. For adamw set betas instead."] = 0.0
@@ -94,6 +121,12 @@ class Recipe:
     weight_decay: Annotated[float, "Decoupled; norms and biases are not decayed."] = 0.1
     clip: Annotated[float, "Largest norm of the gradient of all parameters together."] = 1.0
     betas: Annotated[tuple[float, float], parse_betas, "Of AdamW: [beta1, beta2]."] = (0.9, 0.95)
+    sources: Annotated[
+        Sources,
+        parse_sources,
+        "Sources of the corpus to train on: a name, a list, or name -> weight (shares of the sequences). `tasks` stands for "
+        "every `tasks:...`. Default: all documents, as they come. Branches that differ in it need `evaluate: comparable`.",
+    ] = ()
 
     def require_used(self, given: Collection[str]) -> None:
         """Refuse a given field that would have no effect."""
@@ -120,9 +153,11 @@ class Recipe:
 
     def effective(self) -> dict[str, str]:
         """Every field that has an effect, as text: what makes two branches different."""
-        shown = {f.name: _show(getattr(self, f.name)) for f in fields(self)}
+        shown = {f.name: _show(getattr(self, f.name)) for f in fields(self) if f.name != "sources"}
         if self.optimizer is Optimizer.ADAMW:
             del shown["momentum"]
+        if self.sources:
+            shown["sources"] = ", ".join(f"{name} {share:.4g}" for name, share in self.sources)
         return shown
 
 

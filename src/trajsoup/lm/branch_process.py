@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
             job.folder,
             status="finished",
             tokens=trained.tokens,
-            horizon=job.horizon,
+            horizon=job.end,
             seconds=round(trained.seconds, 3),
             saving_seconds=round(trained.saving_seconds, 3),
             tokens_per_second=round(trained.tokens_per_second, 1),

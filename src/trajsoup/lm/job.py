@@ -26,7 +26,20 @@ from trajsoup.store.runs import STATE
 
 RECORD = "branch.json"
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-MAY_CHANGE = frozenset({"folder", "report_to", "log_every", "tokenizer", "tokens", "fork_point", "threads"})
+MAY_CHANGE = frozenset(
+    {
+        "folder",
+        "report_to",
+        "log_every",
+        "tokenizer",
+        "tokens",
+        "fork_point",
+        "threads",
+        "stop_at",
+        "restart",
+        "mixture",
+    }
+)
 
 
 class Precision(StrEnum):
@@ -62,6 +75,23 @@ class TokenFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """The documents of one source, and its share of the sequences."""
+
+    source: str
+    share: float
+    tokens: TokenFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """Other weights to go on with, as DiLoCo's workers do after an outer step. Optimizers, schedule and data go on."""
+
+    tokens: int  # where
+    weights: Path  # a model folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BranchJob:
     """Everything that shapes one branch. Positions are tokens since the fork point."""
 
@@ -82,6 +112,15 @@ class BranchJob:
     tokenizer: Path | None = None  # a folder whose files are copied into every checkpoint
     report_to: tuple[str, ...] = ()  # tensorboard, wandb, mlflow, trackio
     log_every: int | None = None  # steps; None: ten times between two checkpoints
+    mixture: tuple[Portion, ...] = ()  # what is read, where the recipe names sources; empty: all tokens
+    only: str | None = None  # train parameters whose names end with this, and no others
+    stop_at: int | None = None  # tokens where this sitting ends; None: at the horizon
+    restart: Restart | None = None
+
+    @property
+    def end(self) -> int:
+        """Where this sitting ends. The schedule knows the horizon alone."""
+        return self.horizon if self.stop_at is None else self.stop_at
 
     @property
     def step_tokens(self) -> int:

@@ -4,7 +4,7 @@
 
 First layer dense, then routed experts with a shared one (tab:model-config). `deepseek_v3` has the paper's MLA and is
 the default; `qwen3_moe` is faster but has no shared expert; `bailing_hybrid` is the paper's own family, MLA and KDA, and
-far slower on a CPU, where its linear attention has no kernel.
+far slower on a CPU, where its linear attention has no kernel. `llama` is dense: no experts at all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Embedded(StrEnum):
     DEEPSEEK_V3 = "deepseek_v3"
     QWEN3_MOE = "qwen3_moe"
     BAILING_HYBRID = "bailing_hybrid"
+    LLAMA = "llama"  # dense
 
 
 COMMON = {
@@ -68,6 +69,14 @@ FAMILIES: dict[Embedded, dict[str, Any]] = {
         "norm_topk_prob": True,
     },
     Embedded.BAILING_HYBRID: {**COMMON, **LATENT, "num_local_experts": 8, "head_dim": 16, "layer_group_size": 4},
+    Embedded.LLAMA: {
+        **{
+            name: value
+            for name, value in COMMON.items()
+            if name not in ("moe_intermediate_size", "num_experts_per_tok")
+        },
+        "num_key_value_heads": 2,
+    },
 }
 
 

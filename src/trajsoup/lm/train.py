@@ -30,6 +30,7 @@ from trajsoup.lm.branch_files import (
 )
 from trajsoup.lm.data_order import DataOrder
 from trajsoup.lm.job import BranchJob, Precision
+from trajsoup.lm.mixture import MixedOrder, data_order
 from trajsoup.lm.models import open_model
 from trajsoup.lm.optimizers import make_optimizers, set_learning_rate
 from trajsoup.lm.sharding import Placed, clip_gradients, place
@@ -59,19 +60,21 @@ def train_branch(job: BranchJob) -> Trained:
     accelerator = _accelerator(job)
     micro, passes = _split_batch(job, processes=accelerator.num_processes)
     torch.manual_seed(job.recipe.seed)
-    model = open_model(job.fork_point)
+    model = open_model(job.fork_point if job.restart is None else job.restart.weights)
     model.train()
+    if job.only is not None:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.endswith(job.only))
     placed = place(model, accelerator=accelerator, sharding=job.sharding)
+    restart = None if job.restart is None else {n: t.clone() for n, t in placed.model.state_dict().items()}
     parameters = [p for p in placed.model.parameters() if p.requires_grad]
     optimizers = make_optimizers(placed.model, recipe=job.recipe)
-    order = DataOrder(
-        tokens=job.tokens.open(),
-        digest=job.tokens.digest,
-        seed=job.recipe.seed,
-        sequence_length=job.sequence_length,
-    )
+    order = data_order(job)
     first_step = job.checkpoint_every // job.step_tokens
     step, tokens = load_state(placed, optimizers, folder=job.folder, first_step=first_step, accelerator=accelerator)
+    if job.restart is not None and restart is not None and tokens <= job.restart.tokens:
+        _require_reached(job, tokens=tokens)
+        placed.model.load_state_dict(restart)
     if accelerator.is_main_process:
         rewind_metrics(job.folder, tokens=tokens)
     warmup_tokens = job.recipe.warmup.length(job.horizon)
@@ -81,7 +84,7 @@ def train_branch(job: BranchJob) -> Trained:
     state_at = started if tokens else None  # None: there is no state yet
     losses: list[float] = []
     logged_tokens, logged_at = tokens, started
-    while tokens < job.horizon:
+    while tokens < job.end:
         loss = _accumulate(placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes)
         norm = clip_gradients(parameters, clip=job.recipe.clip)
         _require_finite(job, loss=loss, norm=norm, tokens=tokens)
@@ -125,7 +128,7 @@ def train_branch(job: BranchJob) -> Trained:
             )
             if tokens == job.checkpoint_every:
                 require_like_fork_point(saved, job.fork_point)
-            if tokens == job.horizon or _state_is_due(accelerator, last=state_at, now=before):
+            if tokens == job.end or _state_is_due(accelerator, last=state_at, now=before):
                 save_state(placed, optimizers, folder=job.folder, step=step, tokens=tokens, accelerator=accelerator)
                 state_at = before
             logged_at = time.perf_counter()
@@ -190,7 +193,7 @@ def _split_batch(job: BranchJob, *, processes: int) -> tuple[int, int]:
 
 
 def _accumulate(
-    placed: Placed, order: DataOrder, accelerator: Accelerator, *, first: int, micro: int, passes: int
+    placed: Placed, order: DataOrder | MixedOrder, accelerator: Accelerator, *, first: int, micro: int, passes: int
 ) -> float:
     """Add up the gradients of one step; return its loss, averaged over all its sequences and processes."""
     total = 0.0
@@ -206,6 +209,15 @@ def _accumulate(
         return total / passes
     mine = torch.tensor(total / passes, device=accelerator.device)
     return accelerator.reduce(mine, reduction="mean").item()  # type: ignore[union-attr]
+
+
+def _require_reached(job: BranchJob, *, tokens: int) -> None:
+    assert job.restart is not None
+    if tokens < job.restart.tokens:
+        raise TrainError(
+            f"branch {job.branch!r} should go on at {job.restart.tokens:,} tokens, and its last state is at {tokens:,}: move "
+            f"{job.folder} away and train it again"
+        )
 
 
 def _require_finite(job: BranchJob, *, loss: float, norm: float, tokens: int) -> None:

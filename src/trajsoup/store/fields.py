@@ -106,7 +106,9 @@ def declared(kind: type) -> tuple[Declared, ...]:
 def shaping(value: Any) -> dict[str, Any]:
     """The fields of a dataclass that shape results."""
     marks = _marks(type(value))
-    found = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+    later = getattr(value, "LATER", ())  # fields that came later shape nothing where nobody set them
+    items = (i for i in dataclasses.fields(value) if i.name not in later or getattr(value, i.name) != i.default)
+    found = {item.name: getattr(value, item.name) for item in items}
     return {n: v for n, v in found.items() if all(m.when(v) for m in marks[n] if isinstance(m, Shapes))}
 
 

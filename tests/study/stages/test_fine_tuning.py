@@ -109,7 +109,27 @@ def test_the_same_model_under_two_names_ends_the_same(bench):
 def test_soup_and_single_merge_are_compared_in_loss_and_tasks(bench):
     compared = bench.records.require(FineTuningRecord).comparisons
     names = ("soup-limited", "soup-limited-rechosen")
-    assert {(c.name, c.signal) for c in compared} == {(name, s) for name in names for s in Signal}
+    souped = [f"souped/{name}" for name in ROWS if name != "raw-final"]
+    assert {(c.name, c.signal) for c in compared} == {(name, s) for name in (*names, *souped) for s in Signal}
+
+
+def test_the_soup_of_fine_tunings_is_the_mean_of_their_weights(bench):
+    from trajsoup.lm.sft import FineTuning, answer_losses, fine_tune, prepare_pairs
+    from trajsoup.lm.tasks.post_training import SUITE
+    from trajsoup.lm.tasks.training import fine_tuning_items
+
+    tokenizer, ends = bench.corpus.tokenizer, []
+    pairs = prepare_pairs(fine_tuning_items(count=36), tokenizer=tokenizer)
+    for seed in (0, 1):
+        model = live.load_model(bench.checkpoints[B])
+        fine_tune(model, pairs, settings=FineTuning(epochs=3, batch=12, peak_lr=1e-2, seed=seed))
+        ends.append({name: t.double() for name, t in model.state_dict().items()})
+    model.load_state_dict({name: ((t + ends[1][name]) / 2).float() for name, t in ends[0].items()})
+    asked = fine_tuning_items(count=16 * len(SUITE), split=Split.TEST)
+    by_hand = answer_losses(model, prepare_pairs(asked, tokenizer=tokenizer)).loss()
+    tuned = next(t for t in bench.records.require(FineTuningRecord).rows if t.row == "single/EXP2")
+    assert tuned.souped_loss.value == pytest.approx(by_hand, rel=1e-4)
+    assert tuned.souped_loss.value != pytest.approx(tuned.loss.value, rel=1e-4)
 
 
 def test_the_strongest_single_is_chosen_anew_after_fine_tuning_and_not_by_what_is_reported(bench):
@@ -143,9 +163,12 @@ def test_what_is_scored_is_never_tuned_again(bench, monkeypatch):
 
 def test_the_table_shows_scenarios_seeds_and_the_answer_loss(bench):
     table, compared = fine_tuning_tables(bench.records)
-    assert table.columns[-4:] == ("deviation over seeds", "before SFT", "answer loss", "answer loss before")
+    assert table.columns[-6:] == (
+        "deviation over seeds", "before SFT", "answer loss", "answer loss before", "seeds souped", "answer loss souped",
+    )  # fmt: skip
     for row in bench.records.require(FineTuningRecord).rows:
         (line,) = [line for line in table.rows if line.soup == row.row]
-        assert [cell.value for cell in line.cells[-2:]] == [row.loss.value, row.loss_before]
+        assert [cell.value for cell in line.cells[-4:-2]] == [row.loss.value, row.loss_before]
+        assert [cell.value for cell in line.cells[-2:]] == [row.souped.value, row.souped_loss.value]
     assert all(row.cells[6].text for row in compared.rows)
     assert any("prompts have no loss" in note for note in table.notes)

@@ -19,6 +19,7 @@ from trajsoup.report.sections import (
     provenance,
     results,
     scaling,
+    trained_neighbours,
 )
 from trajsoup.study.records.files import Records
 
@@ -54,6 +55,12 @@ SECTIONS = [
         title="Against the neighbours",
         make=neighbours.section,
         missing="The methods of others have not been compared: `sweeps: [methods]` does it.",
+    ),
+    Entry(
+        name="trained-neighbours",
+        title="Against methods that train",
+        make=trained_neighbours.section,
+        missing="No method of others was trained: `neighbours` in the study file does it.",
     ),
     Entry(
         name="ablations",

@@ -21,7 +21,7 @@ from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.comparisons import ColumnTies, ComparisonRecord, ComparisonsRecord, Evidence
 from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
 from trajsoup.study.records.files import Records
-from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.fine_tuning import FineTuned, FineTuningRecord
 from trajsoup.study.records.rows import RowRecord, RowsRecord
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
             "before SFT",
             "answer loss",
             "answer loss before",
+            *(("seeds souped", "answer loss souped") if seeds else ()),
         ),
         rows=tuple(
             Row(
@@ -166,6 +167,7 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
                     *(score(v, Signal.ACCURACY) for v in (tuned[r.name].deviation, tuned[r.name].before)),
                     score(tuned[r.name].loss.value, Signal.LOSS),
                     score(tuned[r.name].loss_before, Signal.LOSS),
+                    *(_souped(tuned[r.name]) if seeds else ()),
                 ),
             )
             for r, row in zip(rows, table.rows, strict=True)
@@ -179,6 +181,11 @@ def fine_tuning_tables(records: Records) -> tuple[Table, ...]:
     labels = {row.name: row.label for row in rows}
     title = "Paired comparisons after fine-tuning"
     return scores, comparisons_table(found.comparisons, labels, name="post-training-comparisons", title=title)
+
+
+def _souped(row: FineTuned) -> tuple[Cell, ...]:
+    """The mean of the fine-tuned weights of all seeds."""
+    return estimate(row.souped, Signal.ACCURACY), estimate(row.souped_loss, Signal.LOSS)
 
 
 def _rechosen(found: FineTuningRecord, labels: Mapping[str, str]) -> tuple[str, ...]:

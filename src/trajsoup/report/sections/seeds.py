@@ -10,6 +10,7 @@ from trajsoup.report.style import score_text, signal_text
 from trajsoup.report.table import Cell, Row, Table, number, tabulate, text
 from trajsoup.study.records.files import Records, name_of
 from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.neighbours import NeighboursRecord
 from trajsoup.study.records.seeds import SeedSpread, SeedsRecord
 from trajsoup.study.records.sweeps import SweepRecord
 
@@ -23,6 +24,7 @@ def seeds_tables(records: Records) -> tuple[Table, ...]:
         for name, sweep in records.every(SweepRecord).items()
     }
     titles[FineTuningRecord.FILE] = ("seeds-post-training", "After fine-tuning")
+    titles[NeighboursRecord.FILE] = ("seeds-trained-neighbours", "Against methods that train")
     tables = [_rows_over_seeds(seeds)] if seeds.rows else []
     tables.append(spreads_table(seeds.comparisons, name="seeds", title="Paired differences"))
     tables += [spreads_table(spreads, name=titles[of][0], title=titles[of][1]) for of, spreads in seeds.further.items()]

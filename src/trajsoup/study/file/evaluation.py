@@ -10,9 +10,11 @@ from trajsoup.core.quantity import Count, Positive, Tokens, parse_whole
 from trajsoup.core.signal import Signal
 from trajsoup.errors import StudyError
 from trajsoup.merge.branches import Screen
+from trajsoup.store.fields import Name
 from trajsoup.study.file.lm_eval import LmEval
 
-LATER = frozenset({"validation_items", "device", "dtype", "window"})
+LATER = frozenset({"validation_items", "device", "dtype", "window", "comparable"})
+ALL = "all"  # of `comparable`
 
 
 def parse_ks(value: Any, *, where: object) -> tuple[int, ...]:
@@ -38,6 +40,11 @@ class EvaluationPlan(Screen):
     validation_tokens: Annotated[Tokens, "Tokens of validation documents that rank and choose."] = 200_000
     test_tokens: Annotated[Tokens, "Tokens of test documents that are reported on."] = 400_000
     probe_tokens: Annotated[Tokens, "Tokens of training documents on which the screen compares branches."] = 100_000
+    comparable: Annotated[
+        Name | None,
+        "Where branches train on different `sources`: the loss that the screen compares, `all` for one on training documents "
+        "of every source, or that of one source by its name.",
+    ] = None
     items: Annotated[int, "Items of each configuration of the mid-training suite; 0: only the loss."] = 0
     validation_items: Annotated[
         Count | None, "The same on validation, where every checkpoint answers them. Default: as many as `items`."
@@ -62,6 +69,11 @@ class EvaluationPlan(Screen):
     window: Annotated[
         Count | None, "Tokens of context. Default: the model's own, at most 8,192; 256 for a model of up to 512."
     ] = None
+
+    @property
+    def probe_source(self) -> str | None:
+        """The source whose training documents the screen compares on; None: all."""
+        return None if self.comparable == ALL else self.comparable
 
     def identity(self) -> dict[str, Any]:
         """What scores depend on. A field that came later is left out where nobody set it: older records stand."""

@@ -55,6 +55,10 @@ class Pretrain:
         "Recipe fields to change. Default: muon, momentum 0.9, global_batch 32, peak_lr 1e-2, linear decay to 2e-4.",
     ] = RECIPE
 
+    def __post_init__(self) -> None:
+        if self.recipe.sources:
+            raise StudyError("the fork point is pretrained on all of corpus.pretrain: leave out recipe.sources")
+
 
 def _model_fields(family: Embedded, changes: Mapping[str, Any], *, where: object) -> dict[str, Any]:
     """Config fields of the embedded model, each of the default's kind, and together a model that can be built."""
@@ -62,13 +66,13 @@ def _model_fields(family: Embedded, changes: Mapping[str, Any], *, where: object
     check_keys(dict(changes), ("family", *known), where=where)
     read = {name: _like(known[name], value, where=f"{where}: {name}") for name, value in changes.items()}
     config = {**known, **read}
-    experts = next(name for name in EXPERTS if name in config)
+    experts = next((name for name in EXPERTS if name in config), None)
     for whole, part in (("hidden_size", "num_attention_heads"), ("num_attention_heads", "num_key_value_heads")):
         if config[whole] % config[part]:
             raise StudyError(
                 f"{where}: {whole} is {config[whole]}, which {part} ({config[part]}) does not divide: use a multiple"
             )
-    if config["num_experts_per_tok"] > config[experts]:
+    if experts is not None and config["num_experts_per_tok"] > config[experts]:
         raise StudyError(
             f"{where}: num_experts_per_tok is {config['num_experts_per_tok']}, of {experts} {config[experts]}: use fewer"
         )

@@ -30,6 +30,7 @@ from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
+from trajsoup.study.file.neighbours import Neighbours
 from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.primary import REGISTERED, Primary, parse_primary
 from trajsoup.study.file.sweeps import DEFAULT, parse_sweeps
@@ -138,6 +139,12 @@ class Study(Setup):
     retention: Annotated[
         Retention | None, NO_RESULTS, "Which checkpoints stay in the end; see below. Default: all."
     ] = None
+    neighbours: Annotated[
+        Neighbours | None,
+        NO_RESULTS,
+        "Methods of others that train, on the same tokens from the same fork point: a list of names, or name -> settings; "
+        "see below.",
+    ] = None
     seeds: Annotated[
         Count, NO_RESULTS, "How often `run` repeats everything, fork point included, with another seed."
     ] = 1
@@ -153,11 +160,33 @@ class Study(Setup):
                 raise StudyError(f"branch name {name!r}: use letters, digits, dots, dashes and underscores")
         require_distinct(self.recipes)
         self.evaluation.require_among(self.recipes, where="evaluate")
+        self._require_comparable()
+        if self.neighbours is not None:
+            if not isinstance(self.trainer, Builtin):
+                raise StudyError("neighbours are trained by the builtin trainer: leave out `neighbours`, or `command`")
+            self.neighbours.require(self.baseline)
+
+    def _require_comparable(self) -> None:
+        """The loss on documents that one branch trains on and another does not says nothing of the branches."""
+        first, *others = self.recipes
+        for name in others:
+            if self.recipes[name].sources != self.recipes[first].sources and self.evaluation.comparable is None:
+                raise StudyError(
+                    f"branches {first!r} and {name!r} train on different sources, so the screen must be told which loss is "
+                    "comparable: set `evaluate: {comparable: all}`, or the name of a source"
+                )
+        if isinstance(self.trainer, Command) and any(recipe.sources for recipe in self.recipes.values()):
+            raise StudyError("sources are read by the builtin trainer: a command brings its own data, leave them out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignStudy(Setup, RunsFile):
     """Runs that exist, and documents to score their soups on."""
+
+    MISPLACED: ClassVar[Mapping[str, str]] = {
+        "neighbours": "train from a fork point in a recipe, and a file of runs that exist has none: write them into a study "
+        "that trains (kind: train)"
+    }
 
     def __post_init__(self) -> None:
         RunsFile.__post_init__(self)

@@ -26,6 +26,8 @@ class FineTuned:
     before: float | None  # Overall Average of the post-training suite without fine-tuning
     loss: Estimate  # nats per answer token of held-out pairs, prompts masked; mean over seeds
     loss_before: float | None
+    souped: Estimate | None = None  # Overall Average of the mean of the seeds' weights; None with one seed
+    souped_loss: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,13 +66,15 @@ class Scorer:
         """Score chosen rows on test documents: for the report, never for a choice."""
         return self._score(rows, test_store(self.folder), TestScores, what="test")
 
-    def probe(self, rows: Sequence[Row], *, max_tokens: int) -> dict[str, ValidationScores]:
-        """Loss of rows on a fixed probe of training documents."""
+    def probe(self, rows: Sequence[Row], *, max_tokens: int, source: str | None = None) -> dict[str, ValidationScores]:
+        """Loss of rows on a fixed probe of training documents, of all or of one source."""
+        from trajsoup.lm.mixture import of_source
         from trajsoup.lm.probe import probe_of
 
+        train = self.corpus.train if source is None else of_source(self.corpus.train, source)
         on_probe = dataclasses.replace(
             self,
-            corpus=dataclasses.replace(self.corpus, validation=probe_of(self.corpus.train, max_tokens=max_tokens)),
+            corpus=dataclasses.replace(self.corpus, validation=probe_of(train, max_tokens=max_tokens)),
             folder=self.folder / "probe",
         )
         return on_probe.validate(rows, what="probe", tasks=False)

@@ -20,6 +20,7 @@ from trajsoup.study.records.files import Record
 from trajsoup.study.records.fine_tuning import FineTuningRecord
 from trajsoup.study.records.frontier import FrontierRecord
 from trajsoup.study.records.geometry import GeometryRecord
+from trajsoup.study.records.neighbours import NeighboursRecord
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.retention import RetentionRecord
 from trajsoup.study.records.rows import RowsRecord
@@ -35,6 +36,7 @@ from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.fine_tuning import fine_tuning_stage
 from trajsoup.study.stages.frontier import frontier_stage, has_frontier
 from trajsoup.study.stages.geometry import geometry_stage
+from trajsoup.study.stages.neighbours import has_neighbours, neighbours_stage
 from trajsoup.study.stages.plan import plan_stage
 from trajsoup.study.stages.retention import retention_stage
 from trajsoup.study.stages.rows import rows_stage
@@ -78,6 +80,7 @@ STAGES = (
     Stage(record=GeometryRecord, run=geometry_stage),
     Stage(record=ConditionsRecord, run=conditions_stage),
     Stage(record=FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),
+    Stage(record=NeighboursRecord, run=neighbours_stage, wanted=has_neighbours),
     Stage(record=AnswerRecord, run=answer_stage),
     Stage(
         record=RetentionRecord,

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from trajsoup.lm.sft import Pairs
     from trajsoup.lm.tasks.scoring import PreparedSuite
 
-Run = tuple[str, int | None]  # a row, and the seed of its fine-tuning; None: before it
+SOUPED = "souped"  # instead of a seed: the mean of the weights of all seeds' runs, branches in post-training
+Run = tuple[str, int | str | None]  # a row, and the seed of its fine-tuning, or SOUPED; None: before it
 TUNED_SCORES = f"{SCORES}/sft"  # below the study
 NOT_TUNED = ("raw-final",)  # the paper tunes merges; the best raw checkpoint stands for the raw ones
 
@@ -76,6 +77,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
     together = {row.name: mean_scores([scores[row.name, s] for s in range(plan.seeds)]) for row in wanted}
     strongest = _strongest(bench, plan, choosing, singles)
     test = course.exams[Split.TEST]
+    labels = {row.name: row.label for row in rows.rows}
     settings = {
         "optimizer": "AdamW, betas 0.9 and 0.95, no weight decay, clip 1",
         "schedule": f"linear decay of {plan.peak_lr:g} to 0",
@@ -91,7 +93,10 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         settings=settings,
         rows=tuple(_tuned(row.name, scores, together[row.name], plan.seeds, resamples) for row in wanted),
         ties=column_ties(together, resamples=resamples),
-        comparisons=_compared(together, {row.name: row.label for row in rows.rows}, resamples, strongest),
+        comparisons=(
+            *_compared(together, labels, resamples, strongest),
+            *(c for row in wanted for c in _souped(row.name, scores, together, labels, resamples)),
+        ),
         strongest_single=strongest,
     )
 
@@ -150,12 +155,12 @@ def _scores(
             model=identities.row(row, ingredients),
             corpus=exam.held_out.digest,
             suite=exam.suite.digest,
-            settings={**shape, "seed": seed},
+            settings={**shape, "seed": f"{SOUPED}, {plan.seeds}" if seed == SOUPED else seed},
         )
         for row in wanted
-        for seed in (None, *range(plan.seeds))
+        for seed in _runs(plan)
         for split, exam in course.exams.items()
-        if split is Split.TEST or (seed is not None and row.name in singles)
+        if split is Split.TEST or (isinstance(seed, int) and row.name in singles)
     }
     missing = {run: of for run, of in keys.items() if (tests if run[2] is Split.TEST else validations).read(of) is None}
     if missing:
@@ -179,7 +184,7 @@ def _run(
     bench: Workbench,
     rows: Sequence[Row],
     course: _Course,
-    keys: Mapping[tuple[str, int | None, Split], ScoreKey],
+    keys: Mapping[tuple[str, int | str | None, Split], ScoreKey],
     tests: ScoreStore[TestScores],
     validations: ScoreStore[ValidationScores],
 ) -> None:
@@ -193,15 +198,21 @@ def _run(
     done = 0
     for row in stream_rows(model, bench.checkpoints, rows, options=bench.options):
         start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        for seed in (None, *range(plan.seeds)):
+        soup = {n: t.double() * 0 for n, t in start.items() if t.is_floating_point()}
+        for seed in _runs(plan):
             wanted = {split: keys[row.name, seed, split] for split in course.exams if (row.name, seed, split) in keys}
-            if not wanted:
+            souped = (row.name, SOUPED, Split.TEST) in keys and isinstance(seed, int)
+            if not (wanted or souped):
                 continue
             bench.progress("fine-tuning", done, runs)
             model.load_state_dict(start)
-            if seed is not None:
+            if isinstance(seed, int):
                 tuning = FineTuning(epochs=plan.epochs, batch=plan.batch, peak_lr=plan.peak_lr, seed=seed)
                 fine_tune(model, course.pairs, settings=tuning)
+            elif seed == SOUPED:
+                model.load_state_dict({n: soup[n].to(t.dtype) if n in soup else t for n, t in start.items()})
+            if souped:
+                soup = {n: t + model.state_dict()[n].double() / plan.seeds for n, t in soup.items()}
             for split, key in wanted.items():
                 exam = course.exams[split]
                 losses, tasks = answer_losses(model, exam.held_out), score_suite(model, exam.suite)
@@ -209,17 +220,20 @@ def _run(
                     tests.write(key, TestScores(losses=losses, tasks=tasks), name=row.name)
                 else:
                     validations.write(key, ValidationScores(losses=losses, tasks=tasks), name=row.name)
-            done += 1
+            done += bool(wanted)
     bench.progress("fine-tuning", runs, runs)
 
 
-def _tuned(
-    name: str, scores: Mapping[tuple[str, int | None], TestScores], mean: TestScores, seeds: int, resamples: int
-) -> FineTuned:
+def _runs(plan: FineTuningPlan) -> tuple[int | str | None, ...]:
+    """What is scored of every row: before fine-tuning, after it with each seed, and the mean of these runs."""
+    return (None, *range(plan.seeds), *((SOUPED,) if plan.seeds > 1 else ()))
+
+
+def _tuned(name: str, scores: Mapping[Run, TestScores], mean: TestScores, seeds: int, resamples: int) -> FineTuned:
     average = accuracy_estimate(mean, resamples=resamples)
     assert average is not None
     by_seed = {str(s): value for s in range(seeds) if (value := scores[name, s].overall_average) is not None}
-    before = scores[name, None]
+    before, souped = scores[name, None], scores.get((name, SOUPED))
     return FineTuned(
         row=name,
         split=Split.TEST,
@@ -231,7 +245,31 @@ def _tuned(
         before=before.overall_average,
         loss=loss_estimate(mean, resamples=resamples),
         loss_before=None if before.losses is None else finite(before.losses.loss()),
+        souped=None if souped is None else accuracy_estimate(souped, resamples=resamples),
+        souped_loss=None if souped is None else loss_estimate(souped, resamples=resamples),
     )
+
+
+def _souped(
+    name: str,
+    scores: Mapping[Run, TestScores],
+    together: Mapping[str, TestScores],
+    labels: Mapping[str, str],
+    resamples: int,
+) -> list[ComparisonRecord]:
+    """The soup of a row's fine-tunings against the mean of their scores."""
+    souped = scores.get((name, SOUPED))
+    if souped is None:
+        return []
+    asked = Question(
+        name=f"{SOUPED}/{name}",
+        model=f"{name}/{SOUPED}",
+        reference=name,
+        question="Does the mean of the fine-tuned weights beat the mean of their scores?",
+        matched="the same fine-tunings",
+    )
+    label = f"{labels[name]}, its fine-tunings souped, against one of them"
+    return compared(asked, souped, together[name], label=label, resamples=resamples)
 
 
 def _compared(

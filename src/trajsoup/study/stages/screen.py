@@ -37,7 +37,8 @@ def screen_stage(bench: Workbench) -> bool:
             inputs=inputs,
             baseline=baseline,
             tolerance=tolerance,
-            measured_on=f"probe of {bench.setup.evaluation.probe_tokens:,} tokens of training documents, a mean over up to "
+            measured_on=f"probe of {evaluation.probe_tokens:,} tokens of training documents"
+            f"{'' if evaluation.probe_source is None else f' of {evaluation.probe_source}'}, a mean over up to "
             f"{SMOOTHED} checkpoints",
             verdicts=verdicts,
             early=tuple(

@@ -26,15 +26,18 @@ from trajsoup.study.records.comparisons import ComparisonRecord, ComparisonsReco
 from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Records, digest_of, name_of
 from trajsoup.study.records.fine_tuning import FineTuningRecord
+from trajsoup.study.records.neighbours import NeighboursRecord
 from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.records.seeds import GridGain, SeedSpread, SeedsRecord
 from trajsoup.study.records.sweeps import SweepRecord, sweep_of
 from trajsoup.study.stages.fine_tuning import TUNED_SCORES
 from trajsoup.study.stages.grid import grid_gains
+from trajsoup.study.stages.neighbours import has_neighbours
 from trajsoup.study.stages.words import over_seeds
 from trajsoup.study.workbench import SCORES
 
-Compared = ComparisonsRecord | SweepRecord | FineTuningRecord
+Further = SweepRecord | FineTuningRecord | NeighboursRecord
+Compared = ComparisonsRecord | Further
 
 
 def seeds_stage(records: Records, setup: Setup) -> bool:
@@ -226,9 +229,8 @@ def _grid(sweeps: Mapping[int, SweepRecord | None]) -> tuple[GridGain, ...]:
     return tuple(found)
 
 
-def _further(setup: Setup) -> list[tuple[type[SweepRecord | FineTuningRecord], str | None]]:
+def _further(setup: Setup) -> list[tuple[type[Further], str | None]]:
     """Records besides the main table's that hold comparisons."""
-    sweeps: list[tuple[type[SweepRecord | FineTuningRecord], str | None]] = [
-        (SweepRecord, s.name) for s in setup.sweeps
-    ]
-    return [*sweeps, (FineTuningRecord, None)] if setup.sft is not None else sweeps
+    found: list[tuple[type[Further], str | None]] = [(SweepRecord, s.name) for s in setup.sweeps]
+    found += [(FineTuningRecord, None)] if setup.sft is not None else []
+    return [*found, (NeighboursRecord, None)] if has_neighbours(setup) else found

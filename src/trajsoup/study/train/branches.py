@@ -124,17 +124,53 @@ def train_study(
         }
     else:
         processes = {r.name: command_process(plan, r, fork_point=fork_point, threads=share) for r in runs}
-    if executor is not None:
-        outcomes = run_branches(
-            processes,
-            environment=environment,
-            executor=executor,
-            report=lambda progress: report(Stage.BRANCHES, progress),
-        )
-    else:
-        _require_one_node(study)
-        outcomes = _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
+    outcomes = _carry_out(study, processes, jobs=jobs, environment=environment, report=report, executor=executor)
     return TrainedStudy(plan=plan, fork_point=fork_point, outcomes=outcomes)
+
+
+def train_jobs(
+    study: Study,
+    jobs: Mapping[str, BranchJob],
+    *,
+    at_once: int | None = None,
+    cache: Path,
+    on_progress: OnProgress | None = None,
+    executor: Executor | None = None,
+) -> None:
+    """Train further jobs of a study, each with the threads that it names, here or on the machines of an executor."""
+    trainer = study.trainer
+    assert isinstance(trainer, Builtin)
+    outcomes = _carry_out(
+        study,
+        {name: builtin_process(job, trainer=trainer, threads=job.threads or 1) for name, job in jobs.items()},
+        jobs=at_once or evenly(len(jobs), cores=len(os.sched_getaffinity(0))),
+        environment=_isa_environment(cache),
+        report=on_progress or (lambda stage, progress: None),
+        executor=executor,
+    )
+    if broken := [o for o in outcomes if o.status is not Status.FINISHED]:
+        reasons = "; ".join(f"{o.branch}: {o.message}" for o in broken)
+        raise TrainError(f"{len(broken)} of {len(outcomes)} runs did not finish. {reasons}")
+
+
+def _carry_out(
+    study: Study,
+    processes: Mapping[str, BranchProcess],
+    *,
+    jobs: int,
+    environment: Mapping[str, str],
+    report: OnProgress,
+    executor: Executor | None,
+) -> tuple[Outcome, ...]:
+    if executor is None:
+        _require_one_node(study)
+        return _run(processes, jobs=jobs, environment=environment, stage=Stage.BRANCHES, report=report)
+    return run_branches(
+        processes,
+        environment=environment,
+        executor=executor,
+        report=lambda progress: report(Stage.BRANCHES, progress),
+    )
 
 
 def _wanted(study: Study, branches: Sequence[str] | None) -> list[str]:
@@ -155,6 +191,7 @@ def _jobs(
     plan: Plan, corpus: Corpus | None, fork_point: Path, *, trainer: Builtin, runs: Sequence[Run]
 ) -> dict[str, BranchJob]:
     from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
+    from trajsoup.lm.mixture import portions
 
     study = plan.study
     if corpus is None:
@@ -180,6 +217,7 @@ def _jobs(
             dtype=plan.dtype,
             tokenizer=corpus.tokenizer.absolute(),
             report_to=study.report_to,
+            mixture=portions(corpus.train, study.recipes[run.branch].sources, folder=study.output / "branches"),
         )
         for run in runs
     }

@@ -33,14 +33,14 @@ def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> Branch
         branch=job.branch,
         words=(*start, "-m", MODULE, str(job.folder / "branch.json")),
         folder=job.folder,
-        horizon=job.horizon,
+        horizon=job.end,
         checkpoint_every=job.checkpoint_every,
         step_tokens=job.step_tokens,
         builtin=True,
         threads=job.threads or threads,
         needs=trainer.needs,
         stalled_after=trainer.stalled_after,
-        finished=finished_outcome(job.branch, job.folder, horizon=job.horizon),
+        finished=finished_outcome(job.branch, job.folder, horizon=job.end),
     )
 
 

@@ -21,9 +21,11 @@ from trajsoup.core.recipe import Optimizer, Recipe, perturbations
 from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.lm.corpus import Corpus, CorpusSpec
+from trajsoup.lm.upcycling import require_dense
 from trajsoup.study.file.study import Limited, Study
 from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
+from trajsoup.study.train.sources import require_sources
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 EMBEDDED_LENGTH = 128  # tokens of a sequence when the study makes its own tiny fork point
@@ -114,6 +116,14 @@ def plan_study(study: Study) -> Plan:
     steps = {name: recipe.global_batch * length for name, recipe in study.recipes.items()}
     positions = shared_positions(horizon=study.horizon, checkpoint_every=study.checkpoint_every, step_tokens=steps)
     _require_micro_batch(study)
+    if study.neighbours is not None:
+        if study.neighbours.branch_train_mix is not None:
+            require_dense(config, where=str(study.path))
+        study.neighbours.require_fits(
+            horizon=positions.horizon,
+            checkpoint_every=positions.checkpoint_every,
+            step_tokens=study.baseline.global_batch * length,
+        )
     return Plan(
         study=study,
         branches=tuple(
@@ -146,6 +156,7 @@ def on_corpus(plan: Plan, corpus: Corpus | None) -> Plan:
     """The plan with what depends on the corpus; as it is for a command that brings its own data."""
     if corpus is None:
         return plan
+    require_sources(plan.study, corpus, horizon=plan.positions.horizon, sequence_length=plan.sequence_length)
     sizes = {"train_tokens": corpus.train.n_tokens, "validation_tokens": corpus.validation.n_tokens}
     return sized(plan, **sizes, vocab_size=corpus.vocab_size)
 
@@ -245,10 +256,11 @@ def _apart(study: Study, positions: Positions) -> tuple[int, ...]:
 def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
     apart = [format_tokens(tokens) for tokens in _apart(study, positions)]
     own = f"Limited branches are trained apart, each for {' and '.join(apart)} tokens, with a schedule that ends there"
+    further = (*([own] if apart else []), *(study.neighbours.notes(positions.horizon) if study.neighbours else ()))
     if positions.checkpoint_every == study.checkpoint_every:
-        return (own,) if apart else ()
+        return further
     return (
-        *([own] if apart else []),
+        *further,
         f"checkpoints are {positions.checkpoint_every:,} tokens apart instead of {study.checkpoint_every:,} "
         f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
         "batch divides the interval",
