@@ -36,8 +36,9 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
     records = open_study(shutil.copytree(EXAMPLE, tmp_path / "example"))
     made = make_sections(records)
     assert [shown.entry.name for shown in made if shown.section is None] == [
-        "neighbours"
-    ]  # `sweeps: methods` is asked for
+        "neighbours",
+        "trained-neighbours",
+    ]  # `sweeps: methods` and `neighbours` are asked for
     tables = {table.name for shown in made for table in shown.content.every_table}
     assert {"accuracy", "loss", "post-training", "main", "compute-fields", "geometry-fields"} <= tables
     names = {f.name for shown in made for f in shown.content.figures}

@@ -219,7 +219,7 @@ def comparisons_table(
             "verdict": lambda c: text(c.evidence.holds),
             "matched": lambda c: text(c.matched),
         },
-        soup=lambda c: c.model,
+        soup=lambda c: c.model if c.model in names else None,  # fine-tuned soups are not kept
         notes=[
             "Model minus reference on the same test documents or items of one seed: the interval, a paired bootstrap, does "
             "not cover what another seed would change. Registered comparisons have a verdict, by their p value after "
