@@ -28,6 +28,7 @@ from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Listed, Screen
 from trajsoup.store.fields import Declared, declared
 from trajsoup.store.runs import Saved
+from trajsoup.study.file.connectivity import ConnectivityPlan
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.lm_eval import LmEval
 from trajsoup.study.file.neighbours import BranchTrainMerge, BranchTrainMix, Diloco, Neighbours, Wsd
@@ -134,6 +135,7 @@ SECTIONS: dict[str, type | Mapping[str, str]] = {
     "`neighbours: {wsd: {...}}`": Wsd,
     "`neighbours: {branch-train-merge: {...}}`": BranchTrainMerge,
     "`neighbours: {branch-train-mix: {...}}`": BranchTrainMix,
+    "`connectivity`": ConnectivityPlan,
     "`retention`": Retention,
     "`screen` of `kind: runs`": Screen,
     "each of `branches` of `kind: runs`": Listed,

@@ -9,6 +9,7 @@ import torch
 from tests.checkpoints import write_checkpoint
 from tests.command import refused, succeeds, trajsoup
 from tests.runs import CONFIG, SIDE_FILES, average, equal, fingerprint, load, mean, weights, write_run
+from trajsoup.engine import workers
 from trajsoup.merge.plan import explicit_row, plan_row
 
 
@@ -96,9 +97,14 @@ def test_the_soup_records_the_parameters_of_its_method_and_the_old_spelling_stil
         (["--method", "ema", "--param", "alpha=1"], "ema has no parameter 'alpha'"),
         (["--method", "wsm", "--param", "start=fork-point"], "needs the fork point: pass --fork-point"),
         (["--method", "greedy-soup"], "greedy-soup asks how 1 merged models score"),
+        (["--method", "extra-merge", "--param", "merged=2"], "extra-merge asks how 1 merged models score"),
+        (["--method", "learned-soup"], "asks for gradients, and nobody trains here: hand over documents (--validation"),
+        (["--method", "trainable-averaging"], "asks for gradients, and nobody trains here"),
+        (["--method", "model-stock"], "model-stock needs the fork point"),
     ],
 )
-def test_what_a_method_cannot_do_is_said_before_anything_is_read(runs, tmp_path, options, message):
+def test_what_a_method_cannot_do_is_said_before_anything_is_read(runs, tmp_path, options, message, monkeypatch):
+    monkeypatch.setattr(workers.Workers, "run", lambda *args, **kwargs: pytest.fail("weights were read"))
     assert message in refused("merge", *both(runs), *options, "-o", tmp_path / "soup")
     assert not list(tmp_path.iterdir())
 

@@ -77,3 +77,26 @@ def test_scores_must_be_complete_and_finite():
         interpolation([1, 2], **ENDS)
     with pytest.raises(GeometryError, match=r"at lambda 0.5 scored nan"):
         interpolation([1, float("nan"), 2], grid=(0, 0.5, 1), **ENDS)
+
+
+@pytest.mark.parametrize(
+    ("scores", "instability", "worst", "stable"),
+    [
+        ((2.0, 2.5, 2.2), 0.4, 1, False),  # a barrier
+        ((2.0, 1.9, 2.0), 0.0, 0, True),  # a valley: the highest is an end
+        ((2.0, 2.01, 2.02), 0.01, 2, True),  # a slope: half of the difference, below 2 %
+    ],
+)
+def test_instability_is_the_highest_loss_minus_the_mean_of_the_ends(scores, instability, worst, stable):
+    path = interpolation(scores, first="a", second="b", tokens=1, grid=(0, 0.5, 1))
+    assert path.instability == pytest.approx(instability)
+    assert (path.worst, path.stable) == (worst, stable)
+
+
+def test_of_accuracies_instability_is_two_points_of_error():
+    near, far = (
+        interpolation((0.8, middle, 0.8), first="a", second="b", tokens=1, grid=(0, 0.5, 1), rank_by=Signal.ACCURACY)
+        for middle in (0.785, 0.775)
+    )
+    assert near.instability == pytest.approx(0.015)
+    assert (near.stable, far.stable) == (True, False)

@@ -31,7 +31,7 @@ def test_the_stages_are_those_of_the_study_in_their_order(records):
     stages = stage_states(records, ())
     assert not is_running(stages)
     names = [stage.name for stage in STAGES]
-    asked = [name for name in names if name not in ("sft", "neighbours", "retention")]
+    asked = [name for name in names if name not in ("connectivity", "sft", "neighbours", "retention")]
     assert [s.stage for s in stages] == asked
 
 

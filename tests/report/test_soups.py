@@ -38,7 +38,8 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
     assert [shown.entry.name for shown in made if shown.section is None] == [
         "neighbours",
         "trained-neighbours",
-    ]  # `sweeps: methods` and `neighbours` are asked for
+        "connectivity",
+    ]  # `sweeps: methods`, `neighbours` and `connectivity` are asked for
     tables = {table.name for shown in made for table in shown.content.every_table}
     assert {"accuracy", "loss", "post-training", "main", "compute-fields", "geometry-fields"} <= tables
     names = {f.name for shown in made for f in shown.content.figures}

@@ -1,11 +1,13 @@
 """What a plan says will be scored, against what a study of the repository did score."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trajsoup.study.file.study import load_study
+from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.passes import Passes, count_passes
 from trajsoup.study.train.plan import plan_study
 
@@ -39,3 +41,12 @@ def test_the_plan_counts_every_model_that_is_scored_and_not_the_checkpoints_alon
 def test_tokens_are_those_of_each_set():
     plan = plan_study(load_study(EXAMPLE / "study.yaml"))
     assert Passes(validation=3, probe=2, test=1).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
+
+
+def test_methods_that_measure_and_learn_are_counted_too():
+    study = load_study(EXAMPLE / "study.yaml")
+    alone, beside = (
+        count_passes(plan_study(replace(study, sweeps=parse_sweeps(sweeps, where="")))) for sweeps in ([], ["methods"])
+    )
+    assert beside.validation > alone.validation
+    assert beside.test > alone.test + 20

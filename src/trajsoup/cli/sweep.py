@@ -27,7 +27,7 @@ def sweep(
     name: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Sweeps of the study file, or presets of the paper. Default: all of the file.", show_default=False
+            help="Sweeps of the study file, or any other by its name. Default: all of the file.", show_default=False
         ),
     ] = None,
     engine: EngineOption = Engine.LOCAL,
@@ -43,14 +43,14 @@ def sweep(
     from trajsoup.study.records.files import Records
     from trajsoup.study.records.sweeps import SweepRecord
     from trajsoup.study.run import run_sweeps
+    from trajsoup.study.sweeps import SWEEPS
 
     setup = load_study(study_file(study))
     declared = {s.name: s for s in setup.sweeps}
-    presets = {s.name: s for s in parse_sweeps("paper", where="")}
-    known = {**presets, **declared}
+    known = {s.name: s for s in parse_sweeps(list(SWEEPS), where="")} | declared
     if unknown := [n for n in name or () if n not in known]:
         raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}")
-    wanted = [known[n] for n in name] if name else list(declared.values()) or list(presets.values())
+    wanted = [known[n] for n in name] if name else list(declared.values()) or list(parse_sweeps("paper", where=""))
     with limited_instructions(), chosen_executor(engine, address) as executor:
         made = run_sweeps(setup, wanted, on_score=StageLines().score, executor=executor)
     records = Records(setup.output)

@@ -1,6 +1,6 @@
 """Interpolation between two anchors (eq:interpolation, app:interpolation-protocol).
 
-    two rows of W -> a grid of rows -> scores (validation passes, all in memory) -> best lambda, barrier, gains
+    two rows of W -> a grid of rows -> scores (validation passes, all in memory) -> best lambda, barrier, gains, instability
 
 Scores come from outside: losses, where lower is better, or accuracies.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from trajsoup.core.soup import Row
 from trajsoup.errors import GeometryError
 
 GRID = tuple(i / 10 for i in range(11))
+STABLE = 0.02  # Frankle's: two points of error; of a loss, two percent of the ends' mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,24 @@ class Interpolation:
         return max(0.0, *(sign * (score - a - lam * (b - a)) for lam, score in self._points()))
 
     @property
+    def worst(self) -> int:
+        """The place of the worst score, an end included; ties go to the smaller lambda."""
+        sign = 1 if self.rank_by is Signal.LOSS else -1
+        return max(range(len(self.grid)), key=lambda i: (sign * self.scores[i], -i))
+
+    @property
+    def instability(self) -> float:
+        """Of linear mode connectivity (Frankle 2020): the worst score on the segment minus the mean of its ends."""
+        gap = self.scores[self.worst] - (self.scores[0] + self.scores[-1]) / 2
+        return gap if self.rank_by is Signal.LOSS else -gap
+
+    @property
+    def stable(self) -> bool:
+        """Whether the two ends are linearly connected: the instability stays below 2 %."""
+        whole = (self.scores[0] + self.scores[-1]) / 2 if self.rank_by is Signal.LOSS else 1.0
+        return self.instability < STABLE * whole
+
+    @property
     def flat(self) -> bool:
         """Whether no lambda differs from another: then the best one means nothing."""
         return max(self.scores) == min(self.scores)
@@ -89,15 +108,18 @@ class Parabola:
 def interpolation_rows(first: Row, second: Row, *, grid: Sequence[float] = GRID) -> tuple[Row, ...]:
     """Return theta_nn'(lambda) = (1 - lambda) theta_n + lambda theta_n' for every lambda, as rows of W."""
     _check_grid(grid)
-    rows: list[Row] = []
-    for lam in grid:
-        weights: dict[str, float] = {}
-        for row, share in ((first, 1 - lam), (second, lam)):
-            for key, weight in row.weights.items():
-                weights[key] = weights.get(key, 0.0) + share * weight
-        kept = {key: weight for key, weight in weights.items() if weight != 0}
-        rows.append(Row(name=f"{first.name}~{second.name}@{lam:g}", weights=kept))
-    return tuple(rows)
+    return tuple(
+        mixed_row(((first, 1 - lam), (second, lam)), name=f"{first.name}~{second.name}@{lam:g}") for lam in grid
+    )
+
+
+def mixed_row(parts: Iterable[tuple[Row, float]], *, name: str) -> Row:
+    """Rows, each by its share, as one row of W."""
+    weights: dict[str, float] = {}
+    for row, share in parts:
+        for key, weight in row.weights.items():
+            weights[key] = weights.get(key, 0.0) + share * weight
+    return Row(name=name, weights={key: weight for key, weight in weights.items() if weight != 0})
 
 
 def interpolation(

@@ -8,7 +8,7 @@ part of the gradient: never a stack of checkpoints. So memory beyond one model i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ class Slopes:
         options = replace(self.options or Options(), buffer_bytes=max(self.source.nbytes // BUFFER_SHARE, LEAST_BUFFER))
         used = {key: self.checkpoints[key] for key in request.keys}
         next(stream_rows(model, self.checkpoints, [request.option.row], memory_bytes=1, options=options))
-        loss = _backward(model, batch)
+        loss = backward(model, batch)
         flat = _flat_gradients(model, find_placement(model, list(self.source.tensors)))
         along = inner_products(
             used,
@@ -81,17 +81,25 @@ class Slopes:
     def _batch(self, request: Descend) -> Batch:
         """Batches in an order of their own for every epoch, the same for the same number."""
         if request.on not in self._batches:
-            tokens = self.tokens[request.on]
-            settings = ValidationSettings(window=self.window, batch_tokens=BATCH_TOKENS)
-            require_predictable(tokens, count=tokens.n_documents)
-            require_fits(self._model, tokens, settings=settings)
-            self._batches[request.on] = list(batches(tokens, count=tokens.n_documents, settings=settings))
-        found = self._batches[request.on]
-        epoch, number = divmod(request.batch, len(found))
-        return found[np.random.default_rng([SEED, epoch]).permutation(len(found))[number]]
+            self._batches[request.on] = whole_batches(self._model, self.tokens[request.on], window=self.window)
+        return shuffled(self._batches[request.on], request.batch)
 
 
-def _backward(model: Any, batch: Batch) -> float:
+def whole_batches(model: Any, tokens: TokenSet, *, window: int) -> list[Batch]:
+    """All documents, in batches that one gradient is taken of."""
+    settings = ValidationSettings(window=window, batch_tokens=BATCH_TOKENS)
+    require_predictable(tokens, count=tokens.n_documents)
+    require_fits(model, tokens, settings=settings)
+    return list(batches(tokens, count=tokens.n_documents, settings=settings))
+
+
+def shuffled(found: Sequence[Batch], number: int) -> Batch:
+    """One of the batches, which come in an order of their own in every epoch."""
+    epoch, place = divmod(number, len(found))
+    return found[np.random.default_rng([SEED, epoch]).permutation(len(found))[place]]
+
+
+def backward(model: Any, batch: Batch) -> float:
     """Leave the gradient of the batch's mean loss in the parameters."""
     import torch
     from torch.nn.functional import cross_entropy

@@ -31,6 +31,7 @@ FOR_RUN = (
     "sweeps",
     "primary",
     "sft",
+    "connectivity",
     "publish",
 )  # what `trajsoup run` needs to score runs: study/file
 _PLAIN = re.compile(r"[\w./-]+")

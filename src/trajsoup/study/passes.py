@@ -2,7 +2,8 @@
 
     Plan -> the pools it will have -> every entry chooses among made-up scores -> rows that were asked for
 
-What a method asks after its first round depends on scores, so such a method (greedy-soup) may ask more or less.
+What a method asks after its first round depends on scores, so such a method (greedy-soup) may ask more or less; what it
+measures or learns from is no pass over validation, and is made up too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trajsoup.core.methods.asking import Answers
+from trajsoup.core.gram import WHOLE, Gram, Products
+from trajsoup.core.methods.asking import Answers, Descend, Measure, Slope
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
 from trajsoup.core.soup import Row
-from trajsoup.study.choosing.entries import choose_entries
+from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.choosing.main_table import main_entries
 from trajsoup.study.stages.sweeps import reported_rows
@@ -66,8 +68,11 @@ def count_passes(plan: Plan) -> Passes:
         asked.update(map(_weights, rows))
         return {row.name: _made_up(row) for row in rows}
 
-    chosen = choose_entries(main_entries(field), scoring)
-    later = {sweep.name: choose_entries(sweep_entries(field, sweep), scoring) for sweep in sweeps}
+    def choose(entries: Sequence[Entry]) -> Sequence[Chosen]:
+        return choose_entries(entries, scoring, measuring=_made_up_products, descending=_made_up_slope)
+
+    chosen = choose(main_entries(field))
+    later = {sweep.name: choose(sweep_entries(field, sweep)) for sweep in sweeps}
     reported = {_weights(c.row) for c in chosen}
     reported |= {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
     return Passes(validation=len(asked) + 1, probe=len(checkpoints), test=len(reported))
@@ -101,3 +106,14 @@ def _made_up(row: Row) -> ValidationScores:
         losses=DocumentLosses(nll=np.array([3 + drawn.random()]), targets=np.array([1])),
         tasks=(TaskResult(name="it", category="it", correct=np.array([drawn.random()])),),
     )
+
+
+def _made_up_products(request: Measure) -> Gram:
+    """Checkpoints that went unrelated ways: enough for a method to go on asking."""
+    count = len(request.keys)
+    whole = Products(inner=np.eye(count), along_centre=np.zeros(count), centre_square=1.0, elements=count)
+    return Gram(keys=request.keys, centre=request.centre, groups={WHOLE: whole})
+
+
+def _made_up_slope(request: Descend) -> Slope:
+    return Slope(loss=3.0, tokens=0, along={WHOLE: np.zeros(len(request.keys))})

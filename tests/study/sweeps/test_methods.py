@@ -70,10 +70,14 @@ def test_the_record_has_every_method_with_what_it_consumed_and_its_difference_fr
         for weights in (p.weights, *(p.groups or {}).values()):
             assert sum(weights.values()) == pytest.approx(1)
     soups = {p.row for p in sweep.points if p.strategy == "trajectory-soup"}
-    against = {c.model: c.reference for c in sweep.comparisons if c.signal is Signal.LOSS}
+    losses = [c for c in sweep.comparisons if c.signal is Signal.LOSS]
+    against = {c.model: c.reference for c in losses if c.reference in soups}
     assert against.keys() == {p.row for p in sweep.points} - soups
     assert set(against.values()) == soups
     assert against["methods/lawa/one"] == against["methods/lawa/limited"] == "methods/trajectory-soup/limited"
+    levels = {c.model: c.reference for c in losses if c.reference not in soups}
+    assert levels["methods/lawa/limited"] == levels["methods/lawa/extended"] == "methods/lawa/one"
+    assert "methods/model-stock/limited" not in levels
 
 
 @pytest.mark.slow  # it learns and scores every level of a study
@@ -85,4 +89,7 @@ def test_the_section_says_what_won_here_and_lists_every_model(swept):
     assert len(table.rows) == len(sweep.points)
     assert figure.says.startswith("At a budget of T, Trajectory Soup has ")
     assert "At a budget of N T, Trajectory Soup has " in figure.says
+    assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in figure.says
+    column = table.columns.index("loss from one branch of T")
+    assert sum(row.cells[column].value is not None for row in table.rows) == 8
     assert len(figure.spec()["data"]) == 3

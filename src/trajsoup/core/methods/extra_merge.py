@@ -13,7 +13,7 @@ import numpy as np
 
 from trajsoup.core.geometry import direction
 from trajsoup.core.gram import Gram, weights_matrix
-from trajsoup.core.methods.asking import Asking, Measure, Option, best_of
+from trajsoup.core.methods.asking import Asking, Measure, Option, Score, best_of
 from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import Scope, method
 from trajsoup.core.pool import Pool
@@ -42,6 +42,8 @@ def extra_merge(
         here = [Pool(branch=p.branch, candidates=newest(p, freedom.window)) for p in freedom.at(stop)]
         for pool in here:
             _require_two_points(pool, merged)
+        if steps is None and not options:  # where nobody scores merges, that is heard before anything is measured
+            yield Score(options=(_last(freedom, stop, here, merged=merged),))
         keys = tuple(c.key for pool in here for c in pool.candidates)
         gram = yield Measure(keys=keys, centre=keys[0])
         for far in STEPS if steps is None else (steps,):
@@ -56,6 +58,12 @@ def _require_two_points(pool: Pool, merged: int) -> None:
             f"extra-merge with merged={merged} needs {merged + 1} checkpoints for two merged points, and branch "
             f"{pool.branch!r} has {len(pool.candidates)}: lower merged, or lengthen the window"
         )
+
+
+def _last(freedom: Freedom, stop: Stop, pools: list[Pool], *, merged: int) -> Option:
+    """The mean over branches of their last merged points: no step beyond them."""
+    ends = [merged_points(pool, window=merged)[-1].row for pool in pools]
+    return freedom.option({key: w / len(ends) for end in ends for key, w in end.weights.items()}, stop=stop)
 
 
 def _beyond(freedom: Freedom, stop: Stop, pools: list[Pool], gram: Gram, *, merged: int, far: float) -> Option:

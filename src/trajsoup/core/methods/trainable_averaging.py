@@ -48,14 +48,16 @@ def trainable_averaging(
             raise SelectionError(
                 f"trainable-averaging needs two checkpoints to span a direction, and there is {len(keys)}"
             )
-        gram = yield Measure(keys=keys, centre=keys[0])
         centring = np.eye(len(keys)) - 1 / len(keys)
-        inverse = _inverse(centring @ gram.whole.inner @ centring)
+        inverse: Array | None = None
         w, velocity = np.full(len(keys), 1 / len(keys)), np.zeros(len(keys))
         for step in range(steps):
             here = freedom.option({key: float(x) for key, x in zip(keys, w, strict=True) if x}, stop=stop)
             slope = yield Descend(option=here, keys=keys, batch=step, on=Split(on))
             require_finite(slope, "trainable-averaging", step)
+            if inverse is None:  # after the first gradient: where nobody takes one, nothing has been read yet
+                gram = yield Measure(keys=keys, centre=keys[0])
+                inverse = _inverse(centring @ gram.whole.inner @ centring)
             velocity = momentum * velocity + inverse @ (centring @ slope.along[WHOLE])
             w = w - lr * velocity
         found.append(freedom.option({key: float(x) for key, x in zip(keys, w, strict=True) if x}, stop=stop))

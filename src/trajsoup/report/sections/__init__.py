@@ -12,6 +12,7 @@ from trajsoup.report.sections import (
     branches,
     compute,
     conditions,
+    connectivity,
     crossing,
     curves,
     geometry,
@@ -69,6 +70,12 @@ SECTIONS = [
         missing="No ablation has been swept: `trajsoup sweep` makes them.",
     ),
     Entry(name="geometry", title="Geometry", make=geometry.section, missing="No geometry has been computed."),
+    Entry(
+        name="connectivity",
+        title="Between models",
+        make=connectivity.section,
+        missing="No path between models has been measured: `connectivity:` and `sweeps: [region]` ask for it.",
+    ),
     Entry(name="branches", title="Branches", make=branches.section, missing="No branch is known yet."),
     Entry(name="provenance", title="Provenance", make=provenance.section, missing="Nothing has been planned yet."),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ from trajsoup.core.signal import Signal
 from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.table import number, tabulate, text
+from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.neighbours import NeighboursRecord, TrainedNeighbour
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,20 @@ def section(records: Records) -> Section | None:
     sweep = sweep_of(records, "methods")
     if sweep is None or not sweep.points:
         return None
-    table = tabulate(
+    trained = records.read(NeighboursRecord)
+    figure = Drawn(
+        name="neighbours",
+        title="Quality over the budget",
+        says=says(sweep),
+        draw=partial(_over_budget, sweep, () if trained is None else trained.models),
+        wide=True,
+    )
+    return Section(tables=(neighbours_table(sweep),), figures=(figure,))
+
+
+def neighbours_table(sweep: SweepRecord) -> Table:
+    """Every model: what it spent, how it scores, and how far it is from Trajectory Soup."""
+    return tabulate(
         "neighbours",
         f"{sweep.title} ({sweep.points[0].chosen_on.split.value} chooses, test is reported)",
         sorted(sweep.points, key=lambda p: (p.series, LOSS.cost(p.validation_loss))),
@@ -44,6 +59,7 @@ def section(records: Records) -> Section | None:
             "loss from Trajectory Soup": lambda p: difference(compared(sweep, p, LOSS)),
             "test average": lambda p: estimate(p.test_accuracy, Signal.ACCURACY),
             "average from Trajectory Soup": lambda p: difference(compared(sweep, p, Signal.ACCURACY)),
+            "loss from one branch of T": lambda p: difference(second_level(sweep, p)),
         },
         soup=lambda p: p.row,
         ours=lambda p: p.strategy == style.OURS,
@@ -52,27 +68,44 @@ def section(records: Records) -> Section | None:
             "Differences are paired over test documents or items, against the Trajectory Soup of the same setting; one "
             "branch of T stands against the Limited soup, which has T tokens too. They are exploratory.",
             "Passes and gradient tokens are what choosing consumed besides training.",
+            "Loss from one branch of T: the mean of a method's anchors over branches minus the method on the best branch.",
         ),
     )
-    figure = Drawn(
-        name="neighbours",
-        title="Quality over the budget",
-        says=says(sweep),
-        draw=partial(_over_budget, sweep),
-        wide=True,
-    )
-    return Section(tables=(table,), figures=(figure,))
 
 
 def compared(sweep: SweepRecord, point: SweepPoint, signal: Signal) -> ComparisonRecord | None:
     """The point minus the Trajectory Soup of its setting."""
-    return next((c for c in sweep.comparisons if c.model == point.row and c.signal is signal), None)
+    soups = {p.row for p in sweep.points if p.strategy == style.OURS}
+    found = (c for c in sweep.comparisons if c.model == point.row and c.reference in soups and c.signal is signal)
+    return next(found, None)
+
+
+def second_level(sweep: SweepRecord, point: SweepPoint) -> ComparisonRecord | None:
+    """The mean of a method's anchors over branches minus the same method on the best branch of T."""
+    alone = {p.row for p in sweep.points if p.setting is None and p.x == point.x}
+    found = (c for c in sweep.comparisons if c.model == point.row and c.reference in alone and c.signal is LOSS)
+    return next(found, None)
 
 
 def says(sweep: SweepRecord) -> str:
     """What won here: at the budget T, and with every branch at T. By validation, with what that has on test."""
     words = [_winner(sweep, within) for within in (("T", (None, Setting.LIMITED)), ("N T", (Setting.EXTENDED,)))]
+    words += [_levels(sweep, setting) for setting in (Setting.LIMITED, Setting.EXTENDED)]
     return " ".join(word for word in words if word)
+
+
+def _levels(sweep: SweepRecord, setting: Setting) -> str:
+    """For how many methods of one trajectory the second level adds something."""
+    points = [p for p in sweep.points if p.setting is setting]
+    found = [c for p in points if (c := second_level(sweep, p)) is not None]
+    if not found:
+        return ""
+    better = sum(c.high is not None and c.high < 0 for c in found)
+    worse = sum(c.low is not None and c.low > 0 for c in found)
+    return (
+        f"Of {len(found)} methods of one trajectory, the mean over {points[0].series} is clearly better than the best branch "
+        f"of T in {better} and clearly worse in {worse}."
+    )
 
 
 def _winner(sweep: SweepRecord, within: tuple[str, tuple[Setting | None, ...]]) -> str:
@@ -110,11 +143,12 @@ def _against(sweep: SweepRecord, point: SweepPoint) -> str:
     return f"{style.difference_text(c.difference, LOSS)} from it{'' if interval is None else f' {interval}'}, {verdict}"
 
 
-def _over_budget(sweep: SweepRecord) -> Figure:
-    """Test loss over tokens of training and gradients, a mark for each method."""
+def _over_budget(sweep: SweepRecord, trained: Sequence[TrainedNeighbour]) -> Figure:
+    """Test loss over tokens of training and gradients, a mark for each method, those that train included."""
     found = [p for p in sweep.points if p.test_loss is not None]
     spent = {p.row: p.budget_tokens + GRADIENT * p.chosen_on.gradient_tokens for p in found}
-    size, title = style.token_axis(round(max(spent.values())), name="tokens of training and of gradients")
+    longest = max([*spent.values(), *(model.tokens for model in trained)])
+    size, title = style.token_axis(round(longest), name="tokens of training and of gradients")
     figure = style.figure(x=style.plain(title), y=style.unit(LOSS), height=460)
     levels = list(dict.fromkeys(p.series for p in found))
     colours = style.colours_of(levels)
@@ -130,6 +164,16 @@ def _over_budget(sweep: SweepRecord) -> Figure:
                 "color": [style.SOUP if p.strategy == style.OURS else colours[level] for p in points],
             },
             **style.marks([p.row for p in points], [_hover(sweep, p) for p in points]),
+        )
+    if trained:
+        texts = [f"<b>{style.plain(m.label)}</b><br>{style.score_text(m.test_loss.value, LOSS)}" for m in trained]
+        figure.add_scatter(
+            x=[model.tokens / size for model in trained],
+            y=[model.test_loss.value for model in trained],
+            mode="markers",
+            name="beside methods that train",
+            marker={"size": 10, "symbol": "diamond-open", "color": style.QUIET, "line": {"width": 2}},
+            **style.marks([None] * len(trained), texts),
         )
     return figure
 

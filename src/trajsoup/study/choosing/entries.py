@@ -40,6 +40,7 @@ class Axis:
 
     series: str  # the line of a figure, or the block of a table
     x: float | str  # position on the axis, or the entry's name
+    shares: Mapping[str, float] | None = None  # of branches, where that is the place of a point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from trajsoup.store.confined import PLAIN
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, Shapes, read
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
+from trajsoup.study.file.connectivity import ConnectivityPlan
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.neighbours import Neighbours
@@ -79,6 +80,12 @@ class Setup:
     ] = REGISTERED
     sft: Annotated[
         FineTuningPlan | None, MAY_BE_EMPTY, NO_RESULTS, "Fine-tunes every model of the main table; see below."
+    ] = None
+    connectivity: Annotated[
+        ConnectivityPlan | None,
+        MAY_BE_EMPTY,
+        NO_RESULTS,
+        "Measures the loss on the way between models: pairs of anchors, copies that fork later, trained curves; see below.",
     ] = None
     publish: Annotated[
         RemotePath | None, parse_publish, NO_RESULTS, "URL of a folder that gets soup/ and records/ in the end."
@@ -160,6 +167,8 @@ class Study(Setup):
                 raise StudyError(f"branch name {name!r}: use letters, digits, dots, dashes and underscores")
         require_distinct(self.recipes)
         self.evaluation.require_among(self.recipes, where="evaluate")
+        if self.connectivity is not None:
+            self.connectivity.require_saved(every=self.checkpoint_every, horizon=self.horizon)
         self._require_comparable()
         if self.neighbours is not None:
             if not isinstance(self.trainer, Builtin):
@@ -191,6 +200,11 @@ class ForeignStudy(Setup, RunsFile):
     def __post_init__(self) -> None:
         RunsFile.__post_init__(self)
         self.evaluation.require_among(self.branches, where="evaluate")
+        if self.connectivity is not None and self.connectivity.depths:
+            raise StudyError(
+                "connectivity.depths trains copies of the baseline from later fork points, and these runs exist: leave it "
+                "out, or use it in a study that trains"
+            )
         if self.corpus is None:
             raise StudyError(
                 "the soups of these runs must be scored, and it names no documents: add `corpus: {train: FILES}` "

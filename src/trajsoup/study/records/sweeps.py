@@ -38,6 +38,7 @@ class SweepPoint:
     test_accuracy: Estimate | None
     alone: bool = False  # the merge of one prescribed branch
     groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own
+    shares: Mapping[str, float] | None = None  # branch -> its share, where that is the place of the point
     validation_categories: Shares = field(default_factory=dict[str, float | None])
     test_categories: Shares = field(default_factory=dict[str, float | None])
 
@@ -83,6 +84,7 @@ class SweepRecord(Record):
     points: tuple[SweepPoint, ...]
     comparisons: tuple[ComparisonRecord, ...] = ()
     notes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # what is to be seen
     cells: tuple[GridCell, ...] = ()  # of a grid over (N, K)
 
     @property

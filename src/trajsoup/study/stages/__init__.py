@@ -15,6 +15,7 @@ from trajsoup.study.file.study import Setup, Study
 from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.comparisons import ComparisonsRecord
 from trajsoup.study.records.conditions import ConditionsRecord
+from trajsoup.study.records.connectivity import ConnectivityRecord
 from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.files import Record
 from trajsoup.study.records.fine_tuning import FineTuningRecord
@@ -32,6 +33,7 @@ from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.answer import answer_stage
 from trajsoup.study.stages.comparisons import comparisons_stage
 from trajsoup.study.stages.conditions import conditions_stage
+from trajsoup.study.stages.connectivity import connectivity_stage
 from trajsoup.study.stages.evaluations import evaluations_stage
 from trajsoup.study.stages.fine_tuning import fine_tuning_stage
 from trajsoup.study.stages.frontier import frontier_stage, has_frontier
@@ -78,6 +80,7 @@ STAGES = (
     Stage(record=FrontierRecord, run=frontier_stage, wanted=has_frontier),
     Stage(record=TheoryRecord, run=theory_stage),
     Stage(record=GeometryRecord, run=geometry_stage),
+    Stage(record=ConnectivityRecord, run=connectivity_stage, wanted=lambda setup: setup.connectivity is not None),
     Stage(record=ConditionsRecord, run=conditions_stage),
     Stage(record=FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),
     Stage(record=NeighboursRecord, run=neighbours_stage, wanted=has_neighbours),

@@ -59,15 +59,19 @@ def seeds_stage(records: Records, setup: Setup) -> bool:
             split=Split.TEST,
             rows=_spreads([{key: of_seed[key] for key in names if key in of_seed} for of_seed in scored], labels),
             comparisons=spreads,
-            further={
-                name_of(kind, name): _spreads([_compared(r, r.require(kind, name)) for r in every])
-                for kind, name in _further(setup)
-            },
+            further={name_of(kind, name): further_spreads(every, kind, name) for kind, name in _further(setup)},
             grid=_grid({seed: sweep_of(r, "scaling") for seed, r in zip(seeds, every, strict=True)}),
             words=over_seeds(spreads),
         )
 
     return records.ensure(SeedsRecord, inputs, make)
+
+
+def further_spreads(
+    every: Sequence[Records], kind: type[SweepRecord | FineTuningRecord], name: str | None
+) -> tuple[SeedSpread, ...]:
+    """The comparisons of one sweep, or of fine-tuning, over the records of several seeds."""
+    return _spreads([_compared(r, r.require(kind, name)) for r in every])
 
 
 def seeds_inputs(setup: Setup) -> dict[str, str]:

@@ -110,6 +110,7 @@ def _record(
         cells=grid_cells(points) if kind.name == "scaling" else (),
         comparisons=tuple(_comparisons(kind, chosen, tested, evaluation.resamples)) if chosen else (),
         notes=() if chosen else (nothing,),
+        words=kind.says(chosen),
     )
 
 
@@ -123,6 +124,7 @@ def _point(chosen: Chosen, on: ChosenOn, test: TestScores | None, resamples: int
         strategy=entry.strategy,
         setting=entry.setting,
         alone=entry.alone,
+        shares=entry.at.shares,
         weights=dict(option.weights),
         groups=option.groups,
         k=option.k,

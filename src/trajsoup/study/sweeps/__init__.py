@@ -12,5 +12,6 @@ from trajsoup.study.sweeps import sampling as sampling
 from trajsoup.study.sweeps import scaling as scaling
 from trajsoup.study.sweeps import interpolation as interpolation
 from trajsoup.study.sweeps import frontier as frontier
+from trajsoup.study.sweeps import region as region
 from trajsoup.study.sweeps import methods as methods
 from trajsoup.study.sweeps.table import SWEEPS as SWEEPS

@@ -49,10 +49,15 @@ MERGED = 4  # checkpoints in a merged point of Extra-Merge, where a branch has a
 
 
 def _pairs(chosen: Sequence[Chosen]) -> Pairs:
-    """Every model against the Trajectory Soup of its setting; one branch of T against the Limited one, of T tokens too."""
+    """Every model against the Trajectory Soup of its setting; one branch of T against the Limited one, of T tokens too.
+
+    And what the second level adds: the mean of a method's anchors over branches against the method on the best branch.
+    """
     soups = {c.entry.setting: c for c in chosen if c.entry.strategy == SOUP.strategy}
     pairs = ((c, soups.get(c.entry.setting or Setting.LIMITED)) for c in chosen)
-    return [(c, soup) for c, soup in pairs if soup is not None and c is not soup]
+    alone = {c.entry.x: c for c in chosen if c.entry.setting is None}
+    levels = ((c, alone.get(c.entry.x or "")) for c in chosen if c.entry.setting is not None)
+    return [(c, other) for c, other in (*pairs, *levels) if other is not None and c is not other]
 
 
 @sweep(

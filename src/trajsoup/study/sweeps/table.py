@@ -40,6 +40,7 @@ class Kind:
     entries: Callable[[Field, Sweep], Sequence[Entry]]  # none where the branches do not allow it
     settings: tuple[str, ...]  # fields of `Sweep` that mean something to it
     pairs: Callable[[Sequence[Chosen]], Pairs]  # what is compared on test
+    says: Callable[[Sequence[Chosen]], tuple[str, ...]]  # what is to be seen in it, for the record
     matched: str  # what both sides of a comparison share
     cell: Callable[[Chosen], object] | None  # of each cell only the best is reported on test; None: everything is
     default: bool  # whether `sweeps: paper` makes it
@@ -59,6 +60,7 @@ def sweep(
     axis: str,
     settings: tuple[str, ...] = (),
     pairs: Callable[[Sequence[Chosen]], Pairs] = lambda chosen: [],
+    says: Callable[[Sequence[Chosen]], tuple[str, ...]] = lambda chosen: (),
     matched: str = "horizon",
     cell: Callable[[Chosen], object] | None = None,
     default: bool = True,
@@ -76,6 +78,7 @@ def sweep(
             entries=entries,
             settings=settings,
             pairs=pairs,
+            says=says,
             matched=matched,
             cell=cell,
             default=default,

@@ -1,0 +1,111 @@
+"""Against the neighbours: what is said of a record, and that the figure has every method, those that train included."""
+
+from trajsoup.core.budget import Setting
+from trajsoup.core.signal import Signal
+from trajsoup.core.splits import Split
+from trajsoup.report.sections import neighbours
+from trajsoup.study.records.comparisons import ComparisonRecord
+from trajsoup.study.records.estimate import Estimate
+from trajsoup.study.records.files import writing
+from trajsoup.study.records.neighbours import NeighboursRecord, TrainedNeighbour
+from trajsoup.study.records.rows import ChosenOn
+from trajsoup.study.records.sweeps import SweepPoint, SweepRecord
+
+CHOSEN = ChosenOn(split=Split.VALIDATION, signal=Signal.LOSS, free=("k",), among=2, score=2.0, gradient_tokens=10)
+
+
+def point(row, x, loss, *, setting, strategy="lawa"):
+    return SweepPoint(
+        row=row,
+        series="one branch of T" if setting is None else "N branches of T/N",
+        x=x,
+        strategy=strategy,
+        setting=setting,
+        weights={"a": 1.0},
+        k=None,
+        n_branches=1,
+        merge_size=1,
+        horizon=100,
+        budget_tokens=100_000,
+        branches=("EXP1",),
+        chosen_on=CHOSEN,
+        validation_loss=loss,
+        validation_accuracy=None,
+        test_loss=Estimate(value=loss, count=50),
+        test_accuracy=None,
+    )
+
+
+def difference(model, reference, low, high):
+    return ComparisonRecord(
+        name=f"{model} against {reference}",
+        model=model,
+        reference=reference,
+        question="",
+        matched="",
+        signal=Signal.LOSS,
+        split=Split.TEST,
+        difference=(low + high) / 2,
+        low=low,
+        high=high,
+        p=0.01,
+        resamples_better=0.0,
+        count=50,
+        label="",
+        kept=((), ()),
+    )
+
+
+def swept():
+    return SweepRecord(
+        inputs={},
+        name="methods",
+        kind="methods",
+        title="Against the neighbours",
+        paper="",
+        x_label="method",
+        points=(
+            point("soup", "Trajectory Soup", 2.0, setting=Setting.LIMITED, strategy="trajectory-soup"),
+            point("lawa/limited", "LAWA", 1.9, setting=Setting.LIMITED),
+            point("lawa/one", "LAWA", 2.1, setting=None),
+        ),
+        comparisons=(
+            difference("lawa/limited", "soup", -0.15, -0.05),
+            difference("lawa/one", "soup", 0.05, 0.15),
+            difference("lawa/limited", "lawa/one", -0.3, -0.1),
+        ),
+    )
+
+
+def test_a_neighbour_that_wins_is_said_to_win_and_the_second_level_is_counted():
+    said = neighbours.says(swept())
+    assert "validation prefers LAWA of N branches of T/N: −0.1000 nats from it" in said
+    assert "better." in said
+    assert (
+        "Of 1 methods of one trajectory, the mean over N branches of T/N is clearly better than the best branch" in said
+    )
+    assert "of T in 1 and clearly worse in 0." in said
+
+
+def test_the_figure_has_every_method_and_those_that_train(tmp_path):
+    model = TrainedNeighbour(
+        name="diloco",
+        label="DiLoCo",
+        made_of="",
+        tokens=120_000,
+        models=1,
+        weights={},
+        validation_loss=2.2,
+        test_loss=Estimate(value=2.2, count=50),
+        test_accuracy=None,
+    )
+    with writing(tmp_path) as records:
+        records.write(swept())
+        alone = neighbours.section(records)
+        records.write(NeighboursRecord(inputs={}, models=(model,), comparisons=()))
+        beside = neighbours.section(records)
+    assert len(alone.figures[0].spec()["data"]) == 2
+    *_, trained = beside.figures[0].spec()["data"]
+    assert list(trained["x"]) == [120.0]
+    (table,) = alone.tables
+    assert len(table.rows) == 3
