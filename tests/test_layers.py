@@ -22,6 +22,7 @@ LAYERS = [
     "study",
     "report",
     "cli",
+    "integrations",
 ]  # each may import those before it
 TRAINING = {"torch", "transformers", "accelerate", "tokenizers", "datasets", "safetensors"}
 MODULES = sorted(ROOT.rglob("*.py"))

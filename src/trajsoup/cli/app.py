@@ -26,6 +26,7 @@ from trajsoup.cli.status import status
 from trajsoup.cli.sweep import sweep
 from trajsoup.cli.train import train
 from trajsoup.cli.verify import verify
+from trajsoup.cli.watch import watch
 from trajsoup.errors import TrajsoupError, install
 
 app = typer.Typer(
@@ -40,7 +41,7 @@ app = typer.Typer(
 
 _GOES_ON = "what was finished is kept; run the same command again to go on"
 _NOTHING = "nothing was written; run the same command again"
-_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, export)}  # they begin anew
+_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export)}  # they begin anew
 
 
 def _translated(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +66,23 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (plan, run, status, sweep, geometry, train, scan, doctor, merge, verify, export, demo, report, serve):
+for command in (
+    plan,
+    run,
+    status,
+    sweep,
+    geometry,
+    train,
+    scan,
+    doctor,
+    merge,
+    verify,
+    watch,
+    export,
+    demo,
+    report,
+    serve,
+):
     app.command()(_translated(command))
 
 

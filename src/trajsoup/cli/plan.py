@@ -20,9 +20,37 @@ def plan(
     corpus: Annotated[
         bool, typer.Option("--corpus/--no-corpus", help="Tokenise the corpus, to count epochs and validation tokens.")
     ] = True,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="What it should buy, by what the study measured: 3e21FLOPs, 600B (tokens) or 2000USD."),
+    ] = None,
+    accelerators: Annotated[int, typer.Option(min=1, help="With --budget: accelerators that there are.")] = 1,
+    per_branch: Annotated[int | None, typer.Option(min=1, help="With --budget: accelerators of one branch.")] = None,
+    flops_per_second: Annotated[float | None, typer.Option(help="With --budget: sustained by one accelerator.")] = None,
+    usd_per_hour: Annotated[float | None, typer.Option(help="With --budget: of one accelerator.")] = None,
+    usd_per_tb: Annotated[float, typer.Option(help="With --budget: of a terabyte of checkpoints.")] = 0.0,
+    branch_overhead: Annotated[
+        str | None, typer.Option(help="With --budget: tokens that starting a branch costs.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(min=1, help="With --budget: branches at most.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
+    if budget is not None:
+        from trajsoup.cli.price import show_price
+        from trajsoup.core.quantity import parse_tokens
+        from trajsoup.study.price import Machines
+
+        machines = Machines(
+            accelerators=accelerators,
+            per_branch=per_branch,
+            flops_per_second=flops_per_second,
+            dollars_per_hour=usd_per_hour,
+            dollars_per_terabyte=usd_per_tb,
+        )
+        overhead = 0 if branch_overhead is None else parse_tokens(branch_overhead, where="--branch-overhead")
+        show_price(study, budget, machines=machines, most=most, branch_tokens=overhead, as_json=as_json)
+        return
     from trajsoup.core.quantity import format_tokens
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.study import load_training_study

@@ -21,7 +21,7 @@ from trajsoup.core.covariance import effective_count
 from trajsoup.errors import TheoryError
 
 Array = NDArray[np.float64]
-LENGTHS = 400  # that are tried, from a twentieth of the smallest lag to twenty times the largest
+LENGTHS = 120  # that are tried, from a twentieth of the smallest lag to twenty times the largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

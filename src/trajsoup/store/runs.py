@@ -5,6 +5,7 @@ run folder -> checkpoint paths -> steps from names -> scores from logs -> Run
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import re
@@ -74,7 +75,8 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: s
     points = list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
     points, several = with_metric(points, metric, run=path)
     notes += several
-    saved = [_with_tokens(s, points, tokens_per_step) for s in saved]
+    index = _Index(points)
+    saved = [_with_tokens(s, index.of(s), tokens_per_step) for s in saved]
     if len(saved) > 1:
         _require_positions(path, saved)
     saved.sort(key=lambda s: (s.step or 0, s.tokens or 0))
@@ -158,7 +160,9 @@ def _listed_points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
 def _unmatched(run: Place, listed: Sequence[Point], saved: Sequence[Saved]) -> list[str]:
     """Rows that name a checkpoint or hold its scores, and belong to none. (A training loss may be logged between two.)"""
     rows = [p for p in listed if p.checkpoint is not None or p.val_loss is not None or p.accuracy is not None]
-    lost = [p for p in rows if not any(_belongs(p, s) for s in saved)]
+    index = _Index(rows)
+    used = {id(p) for s in saved for p in index.of(s)}
+    lost = [p for p in rows if id(p) not in used]
     if not lost:
         return []
     names = ", ".join(_row_name(p) for p in lost[:3]) + (", ..." if len(lost) > 3 else "")
@@ -173,13 +177,40 @@ def _row_name(point: Point) -> str:
     return f"step {point.step:,}" if point.step is not None else f"{point.tokens:,} tokens"
 
 
-def _with_tokens(saved: Saved, points: Sequence[Point], tokens_per_step: int | None) -> Saved:
-    own = [p for p in points if _belongs(p, saved)]
+def _with_tokens(saved: Saved, own: Sequence[Point], tokens_per_step: int | None) -> Saved:
     step = next((p.step for p in own if p.step is not None), None) if saved.step is None else saved.step
     tokens = next((p.tokens for p in own if p.tokens is not None), saved.tokens)
     if tokens is None and step is not None and tokens_per_step is not None:
         tokens = step * tokens_per_step
     return replace(saved, step=step, tokens=tokens)
+
+
+class _Index:
+    """Points by what they name, so that thousands of checkpoints find theirs without comparing all with all."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self._by: dict[tuple[str, object], list[tuple[int, Point]]] = {}
+        for number, p in enumerate(points):
+            keys = (
+                [("step", p.step), ("tokens", p.tokens)]
+                if p.checkpoint is None
+                else [("name", Path(p.checkpoint).name)]
+            )
+            for key in keys:
+                self._by.setdefault(key, []).append((number, p))
+        losses = {p.step: p.train_loss for p in points if p.step is not None and p.train_loss is not None}
+        self._losses = sorted(losses.items())  # of a step that a resumed run made twice, the later one
+
+    def of(self, saved: Saved) -> list[Point]:
+        """Those that belong to a checkpoint, in their order."""
+        names = [("name", saved.path.name), ("name", saved.path.stem), ("step", saved.step), ("tokens", saved.tokens)]
+        found = dict(item for key in names for item in self._by.get(key, ()))
+        return [found[number] for number in sorted(found) if _belongs(found[number], saved)]
+
+    def losses(self, after: int, until: int) -> list[float]:
+        """Training losses of the steps in (after, until]."""
+        first, last = (bisect.bisect_right(self._losses, (step, math.inf)) for step in (after, until))
+        return [loss for _, loss in self._losses[first:last]]
 
 
 def _belongs(point: Point, saved: Saved) -> bool:
@@ -193,9 +224,10 @@ def _belongs(point: Point, saved: Saved) -> bool:
 def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
     result: list[Saved] = []
     before: int | None = None
+    index = _Index(points)
     for s in saved:
-        own = [p for p in points if _belongs(p, s)]
-        window = _window(points, s, after=before or 0)
+        own = index.of(s)
+        window = _window(index, s, after=before or 0)
         result.append(
             replace(
                 s,
@@ -210,19 +242,11 @@ def _scored(saved: Sequence[Saved], points: Sequence[Point]) -> list[Saved]:
     return result
 
 
-def _window(points: Sequence[Point], saved: Saved, *, after: int) -> list[float]:
+def _window(index: _Index, saved: Saved, *, after: int) -> list[float]:
     """The training losses since the checkpoint before, in order. Of a step that a resumed run made twice, the later one."""
-    named: list[float] = []
-    steps: dict[int, float] = {}
-    for p in points:
-        if p.train_loss is None:
-            continue
-        if p.step is not None and saved.step is not None:
-            if after < p.step <= saved.step:
-                steps[p.step] = p.train_loss
-        elif _belongs(p, saved):
-            named.append(p.train_loss)
-    return [*named, *(steps[step] for step in sorted(steps))]
+    stepped = saved.step is not None
+    named = [p.train_loss for p in index.of(saved) if p.train_loss is not None and (p.step is None or not stepped)]
+    return [*named, *([] if saved.step is None else index.losses(after, saved.step))]
 
 
 def _with_nearest(saved: Sequence[Saved], points: Sequence[Point]) -> tuple[list[Saved], list[str]]:

@@ -14,6 +14,7 @@ from trajsoup.core.splits import Split
 from trajsoup.report import style
 from trajsoup.report.cells import score
 from trajsoup.report.section import Drawn, Section
+from trajsoup.report.sections.price import price_tables
 from trajsoup.report.table import Cell, Table, number, tabulate, text
 from trajsoup.report.words import counted
 from trajsoup.study.records.estimate import Estimate
@@ -62,7 +63,7 @@ def section(records: Records) -> Section | None:
         )
     return Section(
         figures=(*figures, *nested),
-        more=(fits_table(theory), *((held_out_table(theory),) if theory.held_out else ())),
+        more=(fits_table(theory), *((held_out_table(theory),) if theory.held_out else ()), *price_tables(theory)),
         numbers=(cells_table(theory),) if theory.cells else (),
     )
 

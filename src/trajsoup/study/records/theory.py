@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trajsoup.core.held_out import PredictedSoup
+from trajsoup.core.hierarchy import Terms
 from trajsoup.core.prediction import Agreement, BestCount
+from trajsoup.core.price import AllocationCheck
 from trajsoup.core.splits import Split
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import Record
@@ -55,6 +57,23 @@ class HeldOutRecord(Agreement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSoup:
+    """The validation loss of one soup at one horizon: what the price of a trajectory is fitted to."""
+
+    horizon: int
+    branches: tuple[str, ...]
+    k: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermsRecord(Terms):
+    """The terms with jackknife intervals over branches."""
+
+    between: Mapping[str, Estimate]  # v_intra, v_inter, k_eff, limit, unequal_gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TheoryRecord(Record):
     """The theory at work: variances from losses, what they promise, and how good such promises were (sec:theory)."""
 
@@ -76,6 +95,9 @@ class TheoryRecord(Record):
     held_out: tuple[HeldOutRecord, ...]
     words: tuple[str, ...]  # what follows, and what could not be told
     held_out_words: tuple[str, ...] = ()  # on each of `held_out`
+    measured: tuple[MeasuredSoup, ...] = ()  # every subset, K and horizon
+    terms: TermsRecord | None = None  # tab:averaging-methods on this study; None: too little was scored
+    allocation: AllocationCheck | None = None  # promises of (N, T/N) from small soups and short horizons; None likewise
 
     @property
     def variances(self) -> CountEstimate | None:

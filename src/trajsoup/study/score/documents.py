@@ -17,11 +17,16 @@ from trajsoup.study.score.scorer import OnScore, Scorer, window_of
 
 @contextlib.contextmanager
 def scoring_on(
-    documents: Sequence[Path], study: Branches, *, progress: OnScore = lambda what, done, total: None
+    documents: Sequence[Path],
+    study: Branches,
+    *,
+    progress: OnScore = lambda what, done, total: None,
+    scratch: Path | None = None,
 ) -> Iterator[tuple[Scoring, Descending]]:
     """Tokenise the documents with the model's own tokenizer; every row is then scored on all of them.
 
-    Gradients are those of the same documents, a batch at a time.
+    Gradients are those of the same documents, a batch at a time. What is kept in `scratch` is not scored again; without it
+    scores live as long as the context.
     """
     from trajsoup.lm.corpus import only_validation
     from trajsoup.lm.slopes import Slopes
@@ -32,9 +37,9 @@ def scoring_on(
     source = open_checkpoint(study.fork_point) if study.fork_point else next(iter(checkpoints.values()))
     if study.fork_point:  # a row may name it
         checkpoints[absolute(study.fork_point)] = source
-    with tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
-        folder = Path(scratch)
-        (folder / "tokens").mkdir()
+    with contextlib.ExitStack() as stack:
+        folder = scratch or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trajsoup-")))
+        (folder / "tokens").mkdir(exist_ok=True)
         tokenizer = side_files_here(source, folder / "tokenizer")
         scorer = Scorer(
             corpus=only_validation(documents, tokenizer=tokenizer, folder=folder / "tokens"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trajsoup.core.saturation import FLAT
 from trajsoup.core.signal import Signal
 from trajsoup.core.statistics import ranking_agreement
 from trajsoup.study.records.comparisons import ComparisonRecord
@@ -24,7 +25,7 @@ from trajsoup.study.sweeps.crossing import SERIAL
 from trajsoup.study.workbench import Workbench
 
 SKILLED = 0.15  # above guessing
-FLAT = 0.002  # nats that the second half of a saturated run may still bring
+
 APART = 0.0  # nats that averaging two branches must gain at the least
 
 

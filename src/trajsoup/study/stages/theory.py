@@ -9,14 +9,19 @@ Validation losses throughout: a prediction serves to plan, and plans are made on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 
+from trajsoup.core.budget import Setting
 from trajsoup.core.estimators import BranchFit, SoupLosses, bias_changes, components, fit_branches
 from trajsoup.core.held_out import HeldOut, larger_soups, new_branches
+from trajsoup.core.hierarchy import Terms, measured_terms
+from trajsoup.core.methods.table import METHODS
 from trajsoup.core.pool import ranked
 from trajsoup.core.prediction import BestCount, HorizonLaw, agreement, best_count_falls, best_counts
+from trajsoup.core.price import check_allocation
 from trajsoup.core.resampling import branch_jackknife
+from trajsoup.core.selection import TOP_K
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.core.splits import Split
 from trajsoup.errors import TheoryError
@@ -24,7 +29,15 @@ from trajsoup.study.choosing.field import Field
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
-from trajsoup.study.records.theory import CountEstimate, HeldOutRecord, PredictedBest, PredictedCell, TheoryRecord
+from trajsoup.study.records.theory import (
+    CountEstimate,
+    HeldOutRecord,
+    MeasuredSoup,
+    PredictedBest,
+    PredictedCell,
+    TermsRecord,
+    TheoryRecord,
+)
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.stages.theory_words import LARGER_SOUPS, NEW_BRANCHES, theory_words
 from trajsoup.study.workbench import Workbench
@@ -63,7 +76,31 @@ def _predict(bench: Workbench, inputs: Mapping[str, str]) -> TheoryRecord:
     losses = {name: score.losses.loss() for name, score in scores.items() if score.losses is not None}
     means = {name: loss for name, loss in losses.items() if math.isfinite(loss)}  # what diverged is left out
     soups = {horizon: _finite(found, means) for horizon, (found, _) in by_horizon.items()}
-    return predict(soups[max(soups)], horizon=max(soups), earlier=soups, means=means, field=field, inputs=inputs)
+    limited = _limited(bench, field)
+    return predict(
+        soups[max(soups)],
+        horizon=max(soups),
+        earlier=soups,
+        means=means,
+        field=field,
+        inputs=inputs,
+        limited=limited,
+    )
+
+
+def _limited(bench: Workbench, field: Field) -> dict[int, dict[int, float]]:
+    """N -> K -> mean loss of N branches of T/N: rows that Trajectory Soup (Limited) and Single Merge were chosen from."""
+    method = METHODS["trajectory-soup"]
+    sizes = range(1, len(field.admitted) + 1)
+    stops = field.stops(sizes, setting=Setting.LIMITED, budget=field.horizon)
+    options = field.freedom(method, stops).options(TOP_K)
+    scores = bench.scorer.validate([option.row for option in options], what="theory", tasks=False)
+    found: dict[int, dict[int, list[float]]] = {}
+    for option in options:
+        losses = scores[option.name].losses
+        if losses is not None and option.k is not None and math.isfinite(loss := losses.loss()):
+            found.setdefault(len(option.branches), {}).setdefault(option.k, []).append(loss)
+    return {n: {k: math.fsum(each) / len(each) for k, each in by_k.items()} for n, by_k in found.items()}
 
 
 def predict(
@@ -74,6 +111,7 @@ def predict(
     means: Mapping[str, float],
     field: Field,
     inputs: Mapping[str, str],
+    limited: Mapping[int, Mapping[int, float]] | None = None,
 ) -> TheoryRecord:
     """Everything that follows from the losses of the soups at the full horizon, and of those at earlier ones."""
     losses = soups.losses(means)
@@ -111,8 +149,49 @@ def predict(
             budget={str(m): loss for m, loss in law.allocation(horizon, n_branches=range(1, n + 1)).items()},
             held_out=tuple(_held_out(name, found) for name, found in held_out.items() if found is not None),
             words=tuple(missing),
+            measured=tuple(_measured(earlier, means)),
+            terms=None if k is None else _terms(losses, fits[k], field, soups, k),
+            allocation=check_allocation(
+                {h: s.losses(means) for h, s in earlier.items()}, total_tokens=horizon, limited=limited or {}
+            ),
         )
     )
+
+
+def _measured(earlier: Mapping[int, Soups], means: Mapping[str, float]) -> Iterator[MeasuredSoup]:
+    for horizon, soups in sorted(earlier.items()):
+        for (names, k), name in soups.names.items():
+            yield MeasuredSoup(horizon=horizon, branches=tuple(sorted(names)), k=k, loss=means[name])
+
+
+def _terms(losses: SoupLosses, fit: BranchFit, field: Field, soups: Soups, k: int) -> TermsRecord | None:
+    """The terms at the K that is best for all branches, with jackknife intervals over branches."""
+    at = {c.key: c.tokens for pool in field.pools for c in pool.candidates}
+    tokens = {branch: tuple(at[key] for key in keys) for branch, keys in soups.ranks.items()}
+    known: dict[tuple[str, ...], Terms] = {}
+
+    def terms(found: SoupLosses) -> Terms:
+        branches = found.branches(k)
+        if branches not in known:
+            known[branches] = measured_terms(found, tokens, k=k)
+        return known[branches]
+
+    try:
+        whole = terms(losses)
+    except TheoryError:
+        return None
+    asked: dict[str, Callable[[Terms], float]] = {
+        "v_intra": lambda found: found.v_intra,
+        "v_inter": lambda found: found.v_inter,
+        "k_eff": lambda found: found.k_eff[str(k)],
+        "limit": lambda found: found.limit,
+        "unequal_gain": lambda found: found.unequal_gain,
+    }
+    between = {
+        name: statistic_over_branches(losses, fit, lambda found, of=of: of(terms(found))) for name, of in asked.items()
+    }
+    known_between = {name: found for name, found in between.items() if found is not None}
+    return TermsRecord(**{f.name: getattr(whole, f.name) for f in fields(whole)}, between=known_between)
 
 
 def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
