@@ -1,7 +1,9 @@
 """`plan STUDY --budget`: from records to an answer in words."""
 
 import dataclasses
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,13 +12,17 @@ from tests.core.test_price import BRANCHES, T, a, b, losses_at
 from tests.study.studies import SMALL, write_study
 from trajsoup.cli.app import app
 from trajsoup.core.budget import Setting
+from trajsoup.core.price import AllocationCheck
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.study.file.study import load_study
 from trajsoup.study.price import Machines, Sum, parse_budget, price
+from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import writing
 from trajsoup.study.records.plan import PlanRecord
-from trajsoup.study.records.theory import MeasuredSoup, TheoryRecord
+from trajsoup.study.records.theory import CountEstimate, MeasuredSoup, TheoryRecord
+
+ROOT = Path(__file__).parents[2]
 
 
 def theory(*, spread=1.0, noise=0.0):
@@ -144,6 +150,42 @@ def test_without_a_pilot_it_says_what_one_would_tell_and_how_to_run_it(tmp_path)
     assert shown.exit_code == 1
     for words in ("A pilot of 5%", "30B tokens", "3 branches of 10B", "trajsoup run PILOT", "It would tell"):
         assert words in shown.output
+
+
+def test_a_record_of_before_says_how_to_make_it_again(study):
+    _, output = study
+    count = CountEstimate(
+        k=1, limit=2.0, spread=Estimate(value=0.1, count=2), v_intra=None, v_inter=None, bias_change=0.0
+    )
+    with writing(output) as records:
+        records.write(dataclasses.replace(theory(), measured=(), counts=(count,)))
+    with pytest.raises(StudyError, match=r"theory.json was made before .*`trajsoup run` makes it again"):
+        price(output, parse_budget("600B"), machines=Machines())
+
+
+def test_the_table_over_seeds_has_a_line_for_each_and_their_means(study):
+    spec = importlib.util.spec_from_file_location("generate_price", ROOT / "docs" / "generate_price.py")
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    _, output = study
+    checks = (0.0, 0.02)
+    for seed, regret in enumerate(checks):
+        found = AllocationCheck(
+            predicted={"1": 2.5, "2": 2.4},
+            measured={"1": 2.5, "2": 2.45},
+            chosen=2,
+            best=2,
+            regret=regret,
+            regret_of_one=0.05,
+            regret_of_most=0.0,
+        )
+        folder = output if seed == 0 else output / "seeds" / "1"
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder) as records:
+            records.write(dataclasses.replace(theory(), allocation=found))
+    text = page.table(output, seeds=2)
+    assert text.count("\n| 0 |") == text.count("\n| 1 |") == 1
+    assert "| mean | | | 0.0100 | 0.0500 | 0.0000 | 0.0354 |" in text
 
 
 def test_runs_that_tell_no_flops_are_refused(study):

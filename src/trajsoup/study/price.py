@@ -109,6 +109,11 @@ def price(
     """Price branches against tokens with what this study measured."""
     folders = [output, *(output / "seeds" / str(seed) for seed in range(1, seeds))]
     theories = [found for folder in folders if (found := Records(folder).read(TheoryRecord)) is not None]
+    if any(theory.counts and not theory.measured for theory in theories):
+        raise StudyError(
+            f"{Records(output).path(TheoryRecord)} was made before soups were kept by horizon: remove it (and those of the "
+            "seeds), and `trajsoup run` makes it again from the scores that are kept"
+        )
     theories = [theory for theory in theories if theory.measured]
     if not theories:
         raise StudyError("\n".join(pilot_words(output, budget)))
