@@ -52,6 +52,11 @@ def test_products_by_group_find_the_curvature_of_each_group():
     assert [model.loss(w) for w in unseen] == pytest.approx([loss(w) for w in unseen])
 
 
+def test_points_that_do_not_differ_keep_their_weights():
+    model = from_pairs([2.0, 2.0, 2.0], {(0, 1): 2.0, (0, 2): 2.0, (1, 2): 2.0})
+    assert model.best(around=[0.5, 0.25, 0.25], tau=0.0).tolist() == [0.5, 0.25, 0.25]
+
+
 def test_a_pair_that_nobody_scored_is_named():
     with pytest.raises(TheoryError, match="midpoint of points 0 and 2"):
         from_pairs([1.0, 1.0, 1.0], {(0, 1): 0.9, (1, 2): 0.9})

@@ -21,6 +21,7 @@ from trajsoup.cli.options import (
     Json,
     Metric,
     TokensPerStep,
+    Validation,
     chosen_executor,
 )
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
@@ -165,14 +166,7 @@ def merge(
         ),
     ] = None,
     branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Documents on which merges are scored, for methods that ask; may be repeated. Needs the extra [train].",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
+    validation: Validation = None,
     screen: Annotated[
         bool, typer.Option("--screen/--no-screen", help="Admit only branches close to the baseline.")
     ] = True,

@@ -51,6 +51,14 @@ Metric = Annotated[
     str | None,
     typer.Option(help="The validation loss in the logs, where there are several (eval_wiki_loss).", show_default=False),
 ]
+Validation = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Documents on which merges are scored, for methods that ask; may be repeated. Needs the extra [train].",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="This machine, or a Ray cluster.")]
 Address = Annotated[
     str | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
-from trajsoup.cli.options import Json, Metric, TokensPerStep
+from trajsoup.cli.options import Json, Metric, TokensPerStep, Validation
 from trajsoup.cli.scan import RunDirs
 from trajsoup.core.quantity import format_tokens
 
@@ -34,10 +34,7 @@ class Until(StrEnum):
 
 def watch(
     run_dirs: RunDirs,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option("--validation", help="Text files to score merges on (extra [train]); else logged losses alone."),
-    ] = None,
+    validation: Validation = None,
     until: Annotated[Until | None, typer.Option(help="End, with code 0, when every run has levelled off.")] = None,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between looks at the folders.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trajsoup.core.estimators import SoupLosses, fit_branches
 from trajsoup.errors import TheoryError
 
-P_TRIED = np.geomspace(0.05, 4.0, 300)
-Q_TRIED = np.linspace(-2.0, 2.0, 81)
+Array = NDArray[np.float64]
+P_TRIED: list[float] = np.geomspace(0.05, 4.0, 300).tolist()
+Q_TRIED: list[float] = np.linspace(-2.0, 2.0, 81).tolist()
 ASSUMED_P = 0.5  # where two horizons leave it open
 REACH = 2.0  # times the longest horizon that was measured: beyond, nothing is recommended
 
@@ -96,16 +98,18 @@ def fit_surface(by_horizon: Mapping[int, SoupLosses], *, largest: int | None = N
     limits = {k: np.array([at[h][0] for h in sorted(at)]) for k, at in found.items()}
     spreads = {k: np.array([at[h][1] for h in sorted(at)]) for k, at in found.items()}
 
-    def of_a(p: float) -> tuple[float, dict[int, np.ndarray]]:
-        error, lines = 0.0, {}
+    def of_a(p: float) -> tuple[float, dict[int, Array]]:
+        error = 0.0
+        lines: dict[int, Array] = {}
         for k, values in limits.items():
             design = np.stack([np.ones_like(x[k]), x[k] ** -p], axis=1)
-            lines[k], *_ = np.linalg.lstsq(design, values, rcond=None)
+            lines[k] = np.asarray(np.linalg.lstsq(design, values, rcond=None)[0], np.float64)
             error += float(np.sum((design @ lines[k] - values) ** 2))
         return error, lines
 
     def of_b(q: float) -> tuple[float, dict[int, float]]:
-        error, heights = 0.0, {}
+        error = 0.0
+        heights: dict[int, float] = {}
         for k, values in spreads.items():
             shape = x[k] ** q
             heights[k] = max(float(shape @ values / (shape @ shape)), 0.0)
@@ -117,7 +121,7 @@ def fit_surface(by_horizon: Mapping[int, SoupLosses], *, largest: int | None = N
     q = min(Q_TRIED, key=lambda q: (of_b(q)[0], abs(q)))
     lines, heights = of_a(p)[1], of_b(q)[1]
     laws = {k: Law(k=k, limit=float(lines[k][0]), alpha=float(lines[k][1]), spread=heights[k]) for k in sorted(found)}
-    return Surface(laws=laws, p=float(p), q=float(q), t0=t0, shortest=float(min(by_horizon)))
+    return Surface(laws=laws, p=p, q=q, t0=t0, shortest=float(min(by_horizon)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

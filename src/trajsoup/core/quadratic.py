@@ -34,7 +34,7 @@ class LocalModel:
     @property
     def scale(self) -> float:
         """The mean square of a point: the unit of `tau`."""
-        return max(float(np.trace(self.inner)) / len(self.losses), 1e-300)
+        return float(np.trace(self.inner)) / len(self.losses)
 
     def loss(self, weights: ArrayLike) -> float:
         """What the model promises of these weights, which sum to one."""
@@ -44,7 +44,10 @@ class LocalModel:
     def best(self, *, around: ArrayLike, tau: float) -> Array:
         """argmin L(w) + tau/2 |w - around|^2 over w >= 0 of sum one; tau in units of `scale`."""
         u, n, pull = np.asarray(around, np.float64), len(self.losses), max(tau, ROUNDING) * self.scale
+        if self.scale <= ROUNDING:  # no distance shows, so nothing says where to go
+            return u
         linear = self.losses - np.diag(self.inner) / 2 - pull * u
+        linear = linear - linear.min()  # of no weight on the simplex, and the sum stays stiff
         values, vectors = np.linalg.eigh(self.inner + pull * np.eye(n))
         root = np.sqrt(np.maximum(values, ROUNDING * values[-1]))
         stiff = STIFF * root[-1]

@@ -99,7 +99,8 @@ def look(
 
 
 def glance(study: Branches, *, scoring: Scoring | None = None) -> Glance:
-    """What could be had of these runs now, by logged losses; merges too where `scoring` scores them."""
+    """What could be had of these runs now, by logged losses; where `scoring` scores, by its own, and merges too."""
+    study = study if scoring is None else _scored(study, scoring)
     pools = study.pools()
     runs = tuple(_progress(pool) for pool in pools)
     lines = [*_raw(pools), *_merged(study, scoring)]
@@ -113,6 +114,23 @@ def glance(study: Branches, *, scoring: Scoring | None = None) -> Glance:
         worth_of_branch=worth,
     )
     return replace(found, words=tuple(_words(found)))
+
+
+def _scored(study: Branches, scoring: Scoring) -> Branches:
+    """Every checkpoint with its loss on the documents that merges are scored on."""
+    pools = study.pools()
+    scores = scoring([Row(name=c.key, weights={c.key: 1.0}) for pool in pools for c in pool.candidates])
+    branches = [
+        replace(
+            branch,
+            checkpoints=tuple(
+                replace(saved, val_loss=None if (found := scores[c.key].losses) is None else found.loss())
+                for saved, c in zip(branch.checkpoints, pool.candidates, strict=True)
+            ),
+        )
+        for branch, pool in zip(study.branches, pools, strict=True)
+    ]
+    return replace(study, branches=tuple(branches))
 
 
 def _progress(pool: Pool) -> Progress:
