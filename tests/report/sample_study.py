@@ -72,7 +72,7 @@ class BowlScorer:
     def test(self, rows):
         return {row.name: self.bowl.scores(TestScores, dict(row.weights), seed=2) for row in rows}
 
-    def probe(self, rows, *, max_tokens):
+    def probe(self, rows, *, max_tokens, source=None):
         return {row.name: self.bowl.scores(ValidationScores, dict(row.weights), seed=3) for row in rows}
 
 
