@@ -6,6 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 PEER := .venv-mergekit
 LITGPT := .venv-litgpt
 MEGATRON := .venv-megatron
+DEEPSPEED := .venv-deepspeed
+ORBAX := .venv-orbax
 
 .PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak clean
 
@@ -26,7 +28,7 @@ test: $(VENV)/.dev lint  ## everything but slow and peer tests
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done  ## mergekit's merges, litgpt's training, Megatron's checkpoints, each in its own environment
+test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done $(DEEPSPEED)/.done $(ORBAX)/.done  ## mergekit's merges, litgpt's training, checkpoints of Megatron, DeepSpeed and Orbax, each in its own environment
 	$(BIN)/python -m pytest -m peers
 
 test-all: test test-slow test-peers
@@ -82,5 +84,16 @@ $(MEGATRON)/.done: constraints.txt
 	$(MEGATRON)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
 	touch $@
 
+$(DEEPSPEED)/.done: constraints.txt
+	test -x $(DEEPSPEED)/bin/python || $(PYTHON) -m venv $(DEEPSPEED)
+	$(DEEPSPEED)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
+	DS_BUILD_OPS=0 $(DEEPSPEED)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt deepspeed==0.19.8
+	touch $@
+
+$(ORBAX)/.done:
+	test -x $(ORBAX)/bin/python || $(PYTHON) -m venv $(ORBAX)
+	$(ORBAX)/bin/python -m pip install --quiet --disable-pip-version-check orbax-checkpoint==0.12.8 jax==0.10.2 wandb==0.31.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) demo-output results-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output .pytest_cache .ruff_cache .hypothesis

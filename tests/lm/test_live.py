@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from tests import fp8
+from tests.checkpoints import write_checkpoint
 from tests.lm.tiny_models import llama_config, make_model, moe_config, save_checkpoints, shared_expert_config
 from tests.runs import load
 from tests.toy_format import write_toy
@@ -12,6 +14,7 @@ from trajsoup.errors import CheckpointError, MismatchError, ScoreError
 from trajsoup.lm import live
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.store.checkpoint import open_checkpoint
+from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 
 ROWS = [
     Row(name="first", weights={"c1": 1.0}),
@@ -134,3 +137,18 @@ def test_weights_without_a_config_are_refused_with_what_to_do(tmp_path):
 
 def test_no_rows_are_no_work():
     assert list(stream_rows(None, {}, [])) == []
+
+
+def test_a_checkpoint_of_fp8_is_scored_dequantised(tmp_path):
+    model = make_model(llama_config(), seed=1)
+    tensors = {name: t.clone() for name, t in model.state_dict().items()}
+    plain = dict(tensors)
+    for name in [name for name in tensors if "mlp" in name]:
+        codes, scales = fp8.quantised(tensors[name])
+        tensors |= {name: codes, f"{name}_scale_inv": scales}
+        plain[name] = fp8.dequantised(codes, scales)
+    config = llama_config().to_diff_dict() | {QUANTIZATION: fp8.QUANTIZATION}
+    write_checkpoint(tmp_path / "fp8", tensors, config=config)
+    loaded = load_model(open_checkpoint(tmp_path / "fp8"))
+    model.load_state_dict(plain)
+    assert torch.equal(loaded(IDS).logits, model.eval()(IDS).logits)

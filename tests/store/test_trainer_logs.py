@@ -13,9 +13,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
+from tests.wandb_log import write_wandb
 from trajsoup.errors import ScanError
 from trajsoup.store.event_files import read_event_files
 from trajsoup.store.runs import scan_run
+from trajsoup.store.wandb_files import read_wandb_files
 
 
 def write_events(folder, rows, *, tensors=False):
@@ -118,3 +120,35 @@ def test_a_cut_event_file_is_read_up_to_its_cut_and_a_damaged_one_is_refused(tmp
     path.write_bytes(struct.pack("<QL", 3, 0) + b"\x2a\xff\x01" + bytes(4))
     with pytest.raises(ScanError, match="is damaged: an event cannot be read"):
         read_event_files([path])
+
+
+def test_wandbs_own_log_gives_losses_and_tokens_by_the_trainers_steps(checkpoint, tmp_path):
+    write_run(tmp_path, checkpoint, "step-5", "step-10")
+    rows = [
+        (0, {"train/loss": 3.0, "train/global_step": 5, "tokens": 500, "note": "x" * 100_000}),
+        (1, {"train/loss": 2.0, "train/global_step": 10, "tokens": 1000, "eval/loss": 2.5}),
+    ]
+    write_wandb(tmp_path / "wandb" / "offline-run-1" / "run-1.wandb", rows)
+    found = [(s.step, s.tokens, s.train_loss, s.val_loss) for s in scan_run(tmp_path).checkpoints]
+    assert found == [(5, 500, 3.0, None), (10, 1000, 2.0, 2.5)]
+
+
+def test_a_log_of_wandb_that_is_cut_off_is_read_as_far_as_it_goes_and_a_damaged_one_refused(tmp_path):
+    path = write_wandb(tmp_path / "run-1.wandb", [(step, {"loss": float(step)}) for step in range(5)])
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-3])
+    assert read_wandb_files([path]) == [(step, {"loss": float(step)}) for step in range(4)]
+    path.write_bytes(raw[:11] + b"\xff\xff\xff" + raw[14:])
+    with pytest.raises(ScanError, match="is damaged at byte 7"):
+        read_wandb_files([path])
+    path.write_bytes(b"PK" + raw)
+    with pytest.raises(ScanError, match="does not begin as a log of W&B"):
+        read_wandb_files([path])
+
+
+def test_an_unfinished_step_of_nanotron_is_left_out(checkpoint, tmp_path):
+    write_run(tmp_path, checkpoint, "10", "20")
+    (tmp_path / "latest.txt").write_text("10")
+    run = scan_run(tmp_path)
+    assert [s.step for s in run.checkpoints] == [10]
+    assert run.notes == (f"{tmp_path / '20'} is newer than latest.txt says: left out",)

@@ -80,6 +80,12 @@ class OutputFormat(StrEnum):
     SAME = "same"
 
 
+class LoraOption(StrEnum):
+    """What to do with adapters."""
+
+    MERGE = "merge"
+
+
 def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
     """Check a name against its table when the command runs: others may have added to it."""
 
@@ -221,6 +227,14 @@ def merge(
             show_default=False,
         ),
     ] = None,
+    lora: Annotated[
+        LoraOption | None,
+        typer.Option(
+            help="The ingredients are LoRA adapters of PEFT: merge each into its base (--fork-point, or what its config "
+            "names) and average there.",
+            show_default=False,
+        ),
+    ] = None,
     exact_from: Annotated[
         str | None,
         typer.Option(
@@ -281,6 +295,7 @@ def merge(
         names=names,
         same_format=same,
         state_from=state_from,
+        lora=lora is not None,
         validation=validation or [],
     )
     if dry_run:
@@ -318,6 +333,7 @@ def _plan(
     names: Path | None,
     same_format: bool,
     state_from: str | None,
+    lora: bool,
     validation: Sequence[Path],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
@@ -340,6 +356,7 @@ def _plan(
         "names": names,
         "same_format": same_format,
         "state_from": None if state_from is None else place(state_from),
+        "lora": lora,
     }
     if named:
         _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")

@@ -12,18 +12,23 @@ import bisect
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.formats.dcp import METADATA, Dcp
 from trajsoup.store.formats.dcp_writer import Copy, lay_out
 from trajsoup.store.formats.safetensors import SINGLE, Entry, Header, Safetensors, build_header
+from trajsoup.store.fp8 import CODES, SUFFIX, Blocks, Scaled
 from trajsoup.store.source import PAGE
-from trajsoup.store.stored import FLOATS, ITEM_BYTES
+from trajsoup.store.stored import FLOATS, ITEM_BYTES, Part, Tensor
 
 SHARD_BYTES = 5 * 10**9  # of an output whose template has no shards to follow
+KEPT = re.compile(r"(e_score_correction_bias|expert_bias)$")  # of a router: in 16 bits it would choose other experts
+
+Described = tuple[str, str, tuple[int, ...]]  # name, dtype, shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Layout:
     files: tuple[OutputFile, ...]
     listing: tuple[str, bytes] | None = None  # a file that says where the tensors lie: its name and its content
     copies: tuple[Copy, ...] = ()  # files of what is no weight, as another checkpoint has it
+    wide: Layout | None = None  # with tensors of block scales as fp32: what a pass computes, before requantise.py
+    blocks: Mapping[str, Blocks] = field(default_factory=dict[str, Blocks])  # by tensor: how its scales lie
 
     @property
     def nbytes(self) -> int:
@@ -70,42 +77,65 @@ class Span:
     inputs: tuple[tuple[int, int], ...]  # per ingredient: (file or encoded box, offset); see `Stored.runs`
 
 
-def make_layout(template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None) -> Layout:
+def make_layout(
+    template: Checkpoint, *, dtype: str | None = None, shard_bytes: int | None = None, requantise: bool = False
+) -> Layout:
     """Lay the output out as `template` is, or in shards of at most `shard_bytes`; `dtype` converts floating tensors.
+
+    Tensors of FP8 with block scales are fp32, unless they are to be FP8 again (`requantise`).
 
     >>> make_layout(open_checkpoint("model"), dtype="F32")  # doctest: +SKIP
     """
     pieces = any(len(t.boxes) > 1 for t in template.tensors.values())
     if shard_bytes is None and (pieces or not isinstance(template.format, Safetensors)):
         shard_bytes = SHARD_BYTES
-    entries = [
-        (t.boxes[0].file if t.boxes else 0, name, (dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape)
-        for name, t in template.tensors.items()
-    ]
-    groups: list[list[tuple[str, str, tuple[int, ...]]]] = []
+    blocks = {name: t.made.blocks for name, t in template.tensors.items() if requantise and isinstance(t.made, Scaled)}
+    entries = [(t.boxes[0].file if t.boxes else 0, described) for t, described in _described(template, dtype)]
+    groups: list[list[Described]] = []
     if shard_bytes is None:
-        groups = [[entry[1:] for entry in entries if entry[0] == i] for i in range(len(template.files))]
+        groups = [[entry for file, entry in entries if file == i] for i in range(len(template.files))]
         names = [path.name for path in template.files]
+        groups, names = map(list, zip(*((g, n) for g, n in zip(groups, names, strict=True) if g), strict=True))
     else:
         used = shard_bytes + 1
-        for _, name, kind, shape in entries:
-            size = ITEM_BYTES[kind]
-            for length in shape:
-                size *= length
+        for _, entry in entries:
+            size = sum(math.prod(shape) * ITEM_BYTES[kind] for _, kind, shape in _quantised([entry], blocks))
             if used + size > shard_bytes:
                 groups.append([])
                 used = 0
-            groups[-1].append((name, kind, shape))
+            groups[-1].append(entry)
             used += size
         names = [f"model-{i + 1:05d}-of-{len(groups):05d}.safetensors" for i in range(len(groups))]
     if len(groups) == 1:
         names = [SINGLE]
     metadata = {"format": "pt", **template.metadata}
-    return Layout(
-        tuple(
-            OutputFile(name, *build_header(group, metadata=metadata)) for name, group in zip(names, groups, strict=True)
-        )
-    )
+
+    def laid_out(grouped: Sequence[Sequence[Described]]) -> tuple[OutputFile, ...]:
+        made = [build_header(group, metadata=metadata) for group in grouped]
+        return tuple(OutputFile(name, *one) for name, one in zip(names, made, strict=True))
+
+    wide = Layout(laid_out(groups))
+    if not blocks:
+        return wide
+    return Layout(laid_out([_quantised(group, blocks) for group in groups]), wide=wide, blocks=blocks)
+
+
+def _described(template: Checkpoint, dtype: str | None) -> Iterator[tuple[Tensor, Described]]:
+    for name, t in template.tensors.items():
+        converted = dtype is not None and t.dtype in FLOATS and not KEPT.search(name)
+        yield t, (name, dtype if converted and dtype is not None else t.dtype, t.shape)
+
+
+def _quantised(group: Sequence[Described], blocks: Mapping[str, Blocks]) -> list[Described]:
+    """Each tensor of block scales as codes, with its scales behind it."""
+    found: list[Described] = []
+    for name, kind, shape in group:
+        own = blocks.get(name)
+        if own is None:
+            found.append((name, kind, shape))
+        else:
+            found += [(name, CODES, shape), (name + SUFFIX, own.dtype, own.shape(shape))]
+    return found
 
 
 def same_layout(
@@ -124,9 +154,7 @@ def same_layout(
             raise CheckpointError(
                 f"{checkpoint.path} is {checkpoint.format.name}, and --format same writes torch DCP only: leave it out"
             )
-    tensors = {
-        name: ((dtype or t.dtype) if t.dtype in FLOATS else t.dtype, t.shape) for name, t in template.tensors.items()
-    }
+    tensors = {name: (kind, shape) for _, (name, kind, shape) in _described(template, dtype)}
     state = None if state_from is None else state_from.folder
     made = lay_out(template.folder, tensors, file_bytes=shard_bytes, state_from=state)
     files = tuple(OutputFile(file.name, b"", file.header, file.fixed) for file in made.files)
@@ -134,12 +162,26 @@ def same_layout(
 
 
 def layout_of(output: Checkpoint) -> Layout:
-    """The layout of an output that is there, each of whose tensors is one box."""
+    """The layout of an output that is there, each of whose tensors is one box, or one of codes and one of scales."""
     held: list[dict[str, Entry]] = [{} for _ in output.files]
-    for name, (dtype, shape, (box,), _) in output.tensors.items():
-        held[box.file][name] = Entry(dtype, shape, box.offset, box.nbytes)
+    groups: list[list[Described]] = [[] for _ in output.files]
+    blocks: dict[str, Blocks] = {}
+    for name, tensor in output.tensors.items():
+        (box,) = tensor.boxes
+        groups[box.file].append((name, tensor.dtype, tensor.shape))
+        parts = {name: Part(tensor.dtype, box)}
+        if isinstance(tensor.made, Scaled):
+            blocks[name] = tensor.made.blocks
+            parts = {name: tensor.made.codes, name + SUFFIX: tensor.made.scales}
+        for inner, (dtype, place) in parts.items():
+            held[place.file][inner] = Entry(dtype, place.shape, place.offset, place.nbytes)
     headers = [Header(tensors, {}, 0, size) for tensors, size in zip(held, output.sizes, strict=True)]
-    return Layout(tuple(OutputFile(path.name, b"", h) for path, h in zip(output.files, headers, strict=True)))
+    files = tuple(OutputFile(path.name, b"", h) for path, h in zip(output.files, headers, strict=True))
+    if not blocks:
+        return Layout(files)
+    made = (build_header(group, metadata={}) for group in groups)
+    wide = Layout(tuple(OutputFile(file.name, *one) for file, one in zip(files, made, strict=True)))
+    return Layout(files, wide=wide, blocks=blocks)
 
 
 def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
@@ -157,15 +199,29 @@ def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
     return found
 
 
-def sample_spans(layout: Layout, checkpoints: Sequence[Checkpoint], *, items: int, seed: int) -> list[Span]:
-    """A random slice of every tensor, of at most `items` numbers. Spans of joined tensors would leave small ones out."""
+def sample_spans(
+    layout: Layout,
+    checkpoints: Sequence[Checkpoint],
+    *,
+    items: int,
+    seed: int,
+    blocks: Mapping[str, Blocks] | None = None,
+) -> list[Span]:
+    """A random slice of every tensor, of at most `items` numbers. Spans of joined tensors would leave small ones out.
+
+    Of a tensor among `blocks`, the rows of a block.
+    """
     chance = random.Random(seed)
     found: list[Span] = []
     for number, file in enumerate(layout.files):
         for name, entry in file.header.tensors.items():
             count = entry.nbytes // ITEM_BYTES[entry.dtype]
             length = min(count, items)
-            if length:
+            if length and name in (blocks or {}):
+                band = (blocks or {})[name].rows * entry.shape[1]
+                begin = chance.randrange(-(-count // band)) * band
+                found += _spans_of(name, entry, number, checkpoints, begin, min(begin + band, count))
+            elif length:
                 begin = chance.randrange(count - length + 1)
                 found += _spans_of(name, entry, number, checkpoints, begin, begin + length)
     return found
@@ -178,7 +234,9 @@ def _spans_of(
     dtype = checkpoints[0].tensors[name].dtype
     item, out_item = ITEM_BYTES[dtype], ITEM_BYTES[entry.dtype]
     each = [checkpoint.tensors[name] for checkpoint in checkpoints]
-    if begin < end and all(len(t.boxes) == 1 and t.boxes[0].codec is None and t.head_rows is None for t in each):
+    if begin < end and all(
+        len(t.boxes) == 1 and t.boxes[0].codec is None and not t.head_rows and not t.made for t in each
+    ):
         inputs = tuple((t.boxes[0].file, t.boxes[0].offset + begin * item) for t in each)  # nearly always, and quicker
         yield Span(dtype, entry.dtype, file, entry.offset + begin * out_item, end - begin, inputs)
         return

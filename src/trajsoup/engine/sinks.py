@@ -32,7 +32,8 @@ class FileSink:
             self._direct.append(open_direct(folder / file.name, os.O_WRONLY))
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
-        plain = digest and not any(file.fixed for file in layout.files)  # else they are hashed when they are whole
+        in_order = layout.wide is None and not any(file.fixed for file in layout.files)
+        plain = digest and in_order  # else they are hashed when they are whole
         self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if plain else []
         self._hash_after = digest and not plain
 

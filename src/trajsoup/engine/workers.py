@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Span, blocks
+from trajsoup.errors import BlendError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
 from trajsoup.store.remote import RemotePath
@@ -31,6 +33,7 @@ from trajsoup.store.source import (
     PAGE,
     DecodedSource,
     GatheredSource,
+    MadeSource,
     Reader,
     aligned_buffer,
     is_warm,
@@ -47,6 +50,7 @@ REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
 REMOTE_BUFFER_BYTES = 256 << 20
 REMOTE_REQUESTS = 64  # at most, all workers together
+SPARE_FILES = 256  # open beside the ingredients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,7 @@ class Workers:
         """
         self._digests, self._cancel = digests, cancel
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
+        _allow_open(sum(len(checkpoint.files) for checkpoint in self.checkpoints) * (1 + self.direct))
         with contextlib.ExitStack() as stack:
             for m, checkpoint in enumerate(self.checkpoints):
                 opened = [
@@ -229,13 +234,31 @@ class Workers:
         return Slices(number, block, buffer, stride, tuple(shifts))
 
 
+def _allow_open(files: int) -> None:
+    """Raise the system's limit on open files as far as this pass needs: nanotron has a file for every parameter and rank."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = files + SPARE_FILES
+    if wanted <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and wanted > hard:
+        raise BlendError(f"the ingredients lie in {files:,} files, and {hard:,} may be open here: raise `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _decoded(checkpoint: Checkpoint, opened: Sequence[Reader], found: Sequence[Span], m: int) -> list[Reader]:
-    """The encoded boxes of checkpoint `m`, each of which must know how much of it will be read, and gathered tensors."""
+    """The encoded boxes of checkpoint `m`, each of which must know how much of it will be read, and tensors put together or
+    computed."""
     wanted: Counter[int] = Counter()
-    for span in found if checkpoint.encoded else ():
+    for span in found if checkpoint.encoded or checkpoint.gathered else ():
         wanted[span.inputs[m][0]] += span.items * ITEM_BYTES[span.dtype]
     decoded = [
         DecodedSource(box, opened[box.file], dtype=dtype, wanted_bytes=wanted[number])
         for (box, dtype), number in checkpoint.encoded.items()
     ]
-    return [*decoded, *(GatheredSource(checkpoint.tensors[name], opened) for name in checkpoint.gathered)]
+    gathered = [
+        GatheredSource(tensor, opened)
+        if (tensor := checkpoint.tensors[name]).made is None
+        else MadeSource(tensor, opened, wanted_bytes=wanted[number])
+        for name, number in checkpoint.gathered.items()
+    ]
+    return [*decoded, *gathered]

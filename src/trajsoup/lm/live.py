@@ -28,6 +28,7 @@ from trajsoup.lm.models import open_model, with_fast_experts
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
 from trajsoup.store.formats.safetensors import Safetensors
+from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.source import is_warm
 
@@ -107,7 +108,10 @@ def load_model(checkpoint: Checkpoint, *, device: str = "cpu", dtype: str = "flo
             f"{checkpoint.folder} has no config.json, so no model can be made of its weights: copy the fork point's"
         )
     folder = checkpoint.folder
-    if isinstance(folder, RemotePath) or not isinstance(checkpoint.format, Safetensors):
+    computed = any(
+        tensor.made is not None for tensor in checkpoint.tensors.values()
+    )  # FP8: transformers would want a GPU
+    if isinstance(folder, RemotePath) or computed or not isinstance(checkpoint.format, Safetensors):
         model: Any = _through_memory(checkpoint, dtype=dtype)
     else:
         model = open_model(folder, dtype=dtype)
@@ -123,6 +127,8 @@ def _through_memory(checkpoint: Checkpoint, *, dtype: str) -> Any:
     blend({"it": checkpoint}, [Row(name="it", weights={"it": 1.0})], [sink], layout=layout)
     with tempfile.TemporaryDirectory(prefix="trajsoup-") as folder:
         config = AutoConfig.from_pretrained(side_files_here(checkpoint, Path(folder)), local_files_only=True)
+        if getattr(config, QUANTIZATION, None) is not None:
+            delattr(config, QUANTIZATION)
         with torch.device("meta"):  # the class alone is wanted: AutoModelForCausalLM itself insists on a folder
             kind = type(AutoModelForCausalLM.from_config(config))
         weights = as_tensors(sink)

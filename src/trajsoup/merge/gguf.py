@@ -71,7 +71,12 @@ def export_gguf(
     model = read_model(checkpoint)
     names = model.names(checkpoint)
     for name, tensor in checkpoint.tensors.items():
-        if len(tensor.boxes) != 1 or tensor.boxes[0].codec is not None or tensor.dtype not in FLOATS:
+        if (
+            len(tensor.boxes) != 1
+            or tensor.made is not None
+            or tensor.boxes[0].codec is not None
+            or tensor.dtype not in FLOATS
+        ):
             raise CheckpointError(
                 f"{checkpoint.path}: tensor {name!r} does not lie in one piece of floating numbers: export the Hugging Face "
                 "folder that `trajsoup merge` writes"

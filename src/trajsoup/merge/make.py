@@ -5,21 +5,27 @@ SoupPlan --make_soup--> a Hugging Face folder with soup.json
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trajsoup.engine.blend import blend
 from trajsoup.engine.executor import Executor
 from trajsoup.engine.object_sink import ObjectSink
+from trajsoup.engine.requantise import Requantising
 from trajsoup.engine.shards import blend_shards
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import OutputError
 from trajsoup.merge.plan import SoupPlan, require_output
+from trajsoup.merge.policy import policy
 from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_provenance
 from trajsoup.store.checkpoint import INDEX
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.formats.lora import Lora
+from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.upload import uploading
@@ -42,8 +48,8 @@ def make_soup(
     """
     out = place(out)
     require_output(plan, out)
-    if executor is not None and plan.layout.listing is not None:
-        raise OutputError("--format same is written by one machine: leave out --engine")
+    if executor is not None and (what := plan.one_machine):
+        raise OutputError(f"{what} is written by one machine: leave out --engine")
 
     def together(folder: Place, records: Path) -> Provenance:
         assert executor is not None
@@ -61,17 +67,20 @@ def make_soup(
         return write_provenance(provenance_of(plan, hashes, files, digest=digest), records)
 
     def here(sink: FileSink | ObjectSink, records: Path) -> Provenance:
+        wide = plan.layout.wide
+        fp8 = None if wide is None else Requantising(sink, plan.layout, accelerate=(options or Options()).accelerate)
         hashes = blend(
             plan.checkpoints,
             [plan.row],
-            [sink],
-            layout=plan.layout,
+            [fp8 or sink],
+            layout=wide or plan.layout,
             exact_from=plan.exact_from,
             digest=digest,
             options=options,
             progress=progress,
         )
-        return write_provenance(provenance_of(plan, hashes, sink.finish(), digest=digest), records)
+        provenance = provenance_of(plan, hashes, sink.finish(), digest=digest)
+        return write_provenance(replace(provenance, requantised=fp8 and fp8.record()), records)
 
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
@@ -93,7 +102,11 @@ def provenance_of(
     plan: SoupPlan, hashes: Mapping[str, tuple[str, ...]], files: Mapping[str, str], *, digest: bool = True
 ) -> Provenance:
     """What soup.json will say, given the sha256 of ingredients (those not in `hashes` are read again) and of `files`."""
-    ingredients = [_ingredient(plan, key, hashes.get(key), digest=digest) for key in sorted(plan.checkpoints)]
+    hashed = functools.cache(sha256_file)  # adapters share their base
+    ingredients = [
+        _ingredient(plan, key, hashes.get(key), digest=digest, hashed=hashed) for key in sorted(plan.checkpoints)
+    ]
+    first = next(iter(plan.checkpoints.values()))
     return Provenance(
         row=plan.row,
         ingredients=tuple(ingredients),
@@ -106,13 +119,18 @@ def provenance_of(
         exact_from=plan.exact_from,
         names=plan.names,
         state=plan.state,
+        policy=policy(first, plan.layout),
+        quantization=first.config.get(QUANTIZATION),
+        base=first.format.base if isinstance(first.format, Lora) else None,
     )
 
 
-def _ingredient(plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool) -> Ingredient:
+def _ingredient(
+    plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool, hashed: Callable[[Place], str]
+) -> Ingredient:
     checkpoint = plan.checkpoints[key]
     if digest and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
-        hashes = tuple(sha256_file(path) for path in checkpoint.files)
+        hashes = tuple(hashed(path) for path in checkpoint.files)
     names = checkpoint.names
     return Ingredient(
         path=key,

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from trajsoup.core.gram import Gram
 from trajsoup.core.methods.asking import Descending, Measure, Promise, Scoring
@@ -26,6 +26,8 @@ from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
 from trajsoup.store.digest import sample_digest, sha256_file
+from trajsoup.store.formats import Format
+from trajsoup.store.formats.lora import Lora, base_of
 from trajsoup.store.names import NameMap, load_rules, name_map
 from trajsoup.store.publish import require_free
 from trajsoup.store.remote import Place, RemotePath, absolute, place
@@ -63,6 +65,12 @@ class SoupPlan:
         return next((c.unit for c in self.candidates.values()), Unit.TOKENS)
 
     @property
+    def one_machine(self) -> str | None:
+        """What of the output asks for one machine and a file system; None: nothing does."""
+        fp8 = "FP8 (not --dtype bf16)" if self.layout.wide is not None else None
+        return "--format same" if self.layout.listing is not None else fp8
+
+    @property
     def read_bytes(self) -> int:
         """Bytes that the blend will read."""
         return sum(checkpoint.nbytes for checkpoint in self.checkpoints.values())
@@ -79,6 +87,7 @@ def plan_soup(
     names: Path | None = None,
     same_format: bool = False,
     state_from: Place | str | None = None,
+    lora: bool = False,
     scoring: Scoring | None = None,
     descending: Descending | None = None,
 ) -> SoupPlan:
@@ -104,6 +113,7 @@ def plan_soup(
         names=names,
         same_format=same_format,
         state_from=state_from,
+        lora=lora,
         choice=choice,
         verdicts=verdicts,
         notes=(*study.notes, *notes),
@@ -137,6 +147,7 @@ def plan_row(
     names: Path | None = None,
     same_format: bool = False,
     state_from: Place | str | None = None,
+    lora: bool = False,
     choice: Choice | None = None,
     verdicts: tuple[Verdict, ...] = (),
     notes: tuple[str, ...] = (),
@@ -147,14 +158,20 @@ def plan_row(
     `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
     where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are,
     with the optimizer and all other state of the checkpoint `state_from`.
+    With `lora` the ingredients are adapters of the fork point, or of the base that they name, and the soup is a full model.
 
     >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), dtype="BF16").layout  # doctest: +SKIP
     """
     row.require_sum_one()
-    opened = _open_all(row.weights)
+    if lora:
+        if same_format or like is not None or names is not None:
+            raise BlendError("--lora merge makes a model as its base is: leave out --format, --like and --names")
+        fork_point = absolute(fork_point if fork_point is not None else _base(row.weights))
+    adapters = Lora(str(fork_point)) if lora else None
+    opened = _open_all(row.weights, adapters)
     source = None if exact_from is None else absolute(exact_from)
     if source is not None and source not in opened:
-        opened[source] = open_checkpoint(source)
+        opened[source] = open_checkpoint(source, format=adapters)
     mapping = None if like is None and names is None else _name_map(next(iter(opened.values())), like, names)
     checkpoints = {key: renamed(checkpoint, mapping) for key, checkpoint in opened.items()}
     first = next(iter(checkpoints.values()))
@@ -171,7 +188,6 @@ def plan_row(
         raise BlendError(
             f"soup {row.name!r} has weights for {idle[0]!r}, and no tensor of {first.path} is in that group"
         )
-    form: dict[str, Any] = {"dtype": None if dtype is None else DTYPES[dtype], "shard_bytes": shard_bytes}
     state = None if state_from is None else open_checkpoint(state_from)
     if state is not None:
         require_same(first, state, dtypes=False)
@@ -179,9 +195,14 @@ def plan_row(
         row=row,
         checkpoints=checkpoints,
         candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
-        layout=same_layout(first, **form, state_from=state)
-        if same_format
-        else make_layout(template if same_dtypes(template, first) else first, **form),
+        layout=_layout(
+            template if lora or same_dtypes(template, first) else first,
+            first,
+            dtype=dtype,
+            shard_bytes=shard_bytes,
+            same_format=same_format,
+            state=state,
+        ),
         template=first if same_format else template,
         state=state,
         choice=choice,
@@ -191,6 +212,34 @@ def plan_row(
         exact_from=source,
         names=mapping,
     )
+
+
+def _base(adapters: Iterable[str]) -> str:
+    """The base model that all adapters name."""
+    found = {base_of(place(path)): path for path in adapters}
+    if len(found) > 1:
+        one, other, *_ = found.items()
+        raise BlendError(
+            f"{one[1]} is an adapter of {one[0]}, {other[1]} of {other[0]}: name the base with --fork-point"
+        )
+    return next(iter(found))
+
+
+def _layout(
+    chosen: Checkpoint,
+    first: Checkpoint,
+    *,
+    dtype: str | None,
+    shard_bytes: int | None,
+    same_format: bool,
+    state: Checkpoint | None,
+) -> Layout:
+    kind = None if dtype is None else DTYPES[dtype]
+    if same_format and kind is None and any(tensor.made is not None for tensor in first.tensors.values()):
+        raise BlendError(f"{first.path} is FP8, and --format same writes no scales: pass --dtype bf16")
+    if same_format:
+        return same_layout(first, dtype=kind, shard_bytes=shard_bytes, state_from=state)
+    return make_layout(chosen, dtype=kind, shard_bytes=shard_bytes, requantise=dtype is None)
 
 
 def _name_map(first: Checkpoint, like: Place | str | None, names: Path | None) -> NameMap | None:
@@ -216,13 +265,13 @@ def _warnings(template: Checkpoint) -> list[str]:
     return found
 
 
-def _open_all(keys: Iterable[str]) -> dict[str, Checkpoint]:
+def _open_all(keys: Iterable[str], format: Format | None = None) -> dict[str, Checkpoint]:
     """Open every ingredient; those in a store at once, for each costs several round trips."""
     keys = list(keys)
     if not any(isinstance(place(key), RemotePath) for key in keys):
-        return {key: open_checkpoint(key) for key in keys}
+        return {key: open_checkpoint(key, format=format) for key in keys}
     with ThreadPoolExecutor(OPEN_REQUESTS) as pool:
-        return dict(zip(keys, pool.map(open_checkpoint, keys), strict=True))
+        return dict(zip(keys, pool.map(partial(open_checkpoint, format=format), keys), strict=True))
 
 
 def mean_row(paths: Sequence[Place | str]) -> Row:
@@ -251,10 +300,8 @@ def require_output(plan: SoupPlan, out: Place | str) -> None:
     out = place(out)
     inputs = [*(checkpoint.path for checkpoint in plan.checkpoints.values()), plan.template.path]
     if isinstance(out, RemotePath):
-        if plan.layout.listing is not None:
-            raise OutputError(
-                f"--format same writes to a file system, and {out} is in a store: copy the folder there after"
-            )
+        if what := plan.one_machine:
+            raise OutputError(f"{what} writes to a file system, and {out} is in a store: copy the folder there after")
         place_of_out = out.resolve()
         for path in inputs:
             if isinstance(path, RemotePath) and path.resolve() in (place_of_out, *place_of_out.parents):

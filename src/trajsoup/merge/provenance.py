@@ -26,7 +26,8 @@ from trajsoup.errors import StudyError
 from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, Checkpoint
 from trajsoup.store.digest import sha256_file
-from trajsoup.store.json_file import json_text
+from trajsoup.store.fp8 import CONFIG as QUANTIZATION
+from trajsoup.store.json_file import json_text, load_json
 from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.yaml_file import decode_yaml
@@ -62,6 +63,10 @@ class Provenance:
     side_files: Mapping[str, str] | None = None
     names: NameMap | None = None
     state: Checkpoint | None = None  # whose optimizer and other state of the trainer is in the output
+    policy: Mapping[str, Any] | None = None  # what became of which tensors
+    base: str | None = None  # into which the ingredients, LoRA adapters, were merged
+    quantization: Any = None  # quantization_config of the ingredients
+    requantised: Mapping[str, Any] | None = None  # what rounding to FP8 lost; None where there is none in the output
 
     @property
     def unit(self) -> Unit | None:
@@ -87,10 +92,13 @@ class Provenance:
             "screen": [{**_in_unit(asdict(v), v.unit), "undecided": v.undecided} for v in self.verdicts],
             "template": str(self.template.path),
             "names": None if self.names is None else self.names.record(),
+            "lora_base": self.base,
+            "policy": self.policy,
             "left_out": _left_out(self.template) if self.state is None else {},
             "output": {
                 "format": "safetensors" if self.layout.listing is None else self.template.format.name,
                 "optimizer_state": "absent" if self.state is None else str(self.state.path),
+                "requantised": self.requantised,
                 "bytes": self.layout.nbytes,
                 "files": {file.name: self.files.get(file.name) for file in self.layout.files},
                 "side_files": dict(self.side_files or {}),
@@ -109,6 +117,7 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
         else:
             shutil.copyfile(source, target)
     _say_dtype(folder / "config.json", provenance)
+    _say_quantization(folder / "config.json", provenance)
     if provenance.layout.listing is not None:
         name, content = provenance.layout.listing
         (folder / name).write_bytes(content)
@@ -192,6 +201,15 @@ def _say_dtype(config: Path, provenance: Provenance) -> None:
     text = config.read_text(encoding="utf-8")
     renamed = re.sub(r'("(?:torch_)?dtype"\s*:\s*)"\w+"', rf'\1"{names[after.pop()]}"', text)
     config.write_text(renamed, encoding="utf-8")
+
+
+def _say_quantization(config: Path, provenance: Provenance) -> None:
+    """config.json says how FP8 is stored where the output is FP8, and nothing of it where it is not."""
+    if provenance.quantization is None or not config.is_file():
+        return
+    kept = {key: value for key, value in load_json(config).items() if key != QUANTIZATION}
+    fp8 = {} if provenance.layout.wide is None else {QUANTIZATION: provenance.quantization}
+    config.write_text(json.dumps(kept | fp8, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _done(choice: Choice) -> dict[str, Any]:

@@ -11,11 +11,14 @@ from msgspec import Meta
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
+from trajsoup.engine.requantise import Requantising
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
 from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, renamed, require_same
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.formats import Format
+from trajsoup.store.formats.lora import Lora
 from trajsoup.store.json_file import read_json
 from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, place
@@ -55,6 +58,7 @@ class SoupRecord:
     output: RecordedOutput
     groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own, by path
     names: dict[str, Any] | None = None  # how the ingredients' names became the soup's
+    lora_base: str | None = None  # into which the ingredients, adapters, were merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,8 @@ def verify_soup(
     _check_index(path, output)
     listed = {i.path: i for i in record.ingredients}  # by the recorded path: its order is that of the sums
     names = None if record.names is None else NameMap.from_record(record.names)
-    checkpoints = {key: renamed(_open_moved(key, relocate or {}), names) for key in listed}
+    adapters = None if record.lora_base is None else Lora(_moved(record.lora_base, relocate or {}))
+    checkpoints = {key: renamed(_open_moved(key, relocate or {}, adapters), names) for key in listed}
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
@@ -105,13 +110,18 @@ def verify_soup(
         raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     layout = layout_of(output)
     ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
-    parts = spans(layout, ordered) if full else sample_spans(layout, ordered, items=SAMPLE_ITEMS, seed=seed)
-    with _Comparison(path, layout) as sink:
+    wide = layout.wide or layout
+    parts = (
+        spans(wide, ordered)
+        if full
+        else sample_spans(wide, ordered, items=SAMPLE_ITEMS, seed=seed, blocks=layout.blocks)
+    )
+    with _Comparison(path, layout) as comparison:
         hashes = blend(
             checkpoints,
             [Row(name=record.soup, weights=weights, groups=record.groups)],
-            [sink],
-            layout=layout,
+            [comparison if layout.wide is None else Requantising(comparison, layout)],
+            layout=wide,
             exact_from=exact_from,
             digest=full,
             parts=parts,
@@ -201,7 +211,8 @@ def _check_index(path: Place, output: Checkpoint) -> None:
         return
     index = read_json(path / INDEX, dict[str, dict[str, Any]], cure=AGAIN, error=VerifyError)
     claimed = index.get("metadata", {}).get("total_size")
-    actual = sum(t.nbytes for t in output.tensors.values())
+    layout = layout_of(output)
+    actual = sum(t.nbytes for file in layout.files for t in file.header.tensors.values())
     if claimed != actual:
         raise VerifyError(
             f"{path / INDEX} claims a total_size of {claimed}, the tensors have {actual} bytes: it is stale"
@@ -234,9 +245,9 @@ def _check_ingredients(
                 raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
 
 
-def _open_moved(path: str, relocate: Mapping[str, str]) -> Checkpoint:
+def _open_moved(path: str, relocate: Mapping[str, str], format: Format | None) -> Checkpoint:
     try:
-        return open_checkpoint(_moved(path, relocate))
+        return open_checkpoint(_moved(path, relocate), format=format)
     except CheckpointError as error:
         raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
 

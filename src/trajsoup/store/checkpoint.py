@@ -12,6 +12,8 @@ from typing import Any
 from trajsoup.errors import CheckpointError, MismatchError
 from trajsoup.store.formats import PICKLES, Format, format_of, require_format
 from trajsoup.store.formats.safetensors import INDEX as INDEX
+from trajsoup.store.fp8 import CONFIG as QUANTIZATION
+from trajsoup.store.fp8 import dequantised
 from trajsoup.store.json_file import load_json
 from trajsoup.store.names import NameMap, renamed_tensors
 from trajsoup.store.remote import Place, RemotePath, place
@@ -21,7 +23,7 @@ WEIGHT_LIKE = (".safetensors", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", *PIC
 NOT_SIDE_FILES = frozenset(
     {"trainer_state.json", "soup.json", "README.md", "metrics.csv", "metrics.jsonl", "study.yaml"}
 )
-NOT_MODEL_FOLDERS = (".", "checkpoint-", "global_step", "runs", "logs")
+NOT_MODEL_FOLDERS = (".", "checkpoint-", "global_step", "runs", "logs", "optimizer", "lr_scheduler", "random")
 VOLATILE = frozenset({"transformers_version", "_name_or_path", "use_cache", "torch_dtype", "dtype", "_commit_hash"})
 _SAME_KIND = "Merge only checkpoints of one architecture and dtype"
 _SAME_CODE = "One soup runs one code: if both versions compute the same, put the same file into both folders"
@@ -38,8 +40,10 @@ class Checkpoint(Stored):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What records call the weight files: their paths below the folder."""
-        return tuple(_below(file, self.folder).as_posix() for file in self.files)
+        """What records call the weight files: their paths below the folder, or below where an adapter is."""
+        inside = [str(file).startswith(f"{self.folder}/") for file in self.files]
+        roots = [self.folder if own else self.path for own in inside]
+        return tuple(_below(file, root).as_posix() for file, root in zip(self.files, roots, strict=True))
 
     @property
     def nbytes(self) -> int:
@@ -82,6 +86,9 @@ def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map
     path = place(path)
     format = format or require_format(path)
     checkpoint = Checkpoint(path=path, format=format, **vars(format.open(path)))
+    checkpoint = replace(
+        checkpoint, tensors=dequantised(checkpoint.tensors, checkpoint.config, where=str(checkpoint.path))
+    )
     if not checkpoint.tensors:
         raise CheckpointError(f"{path} holds no tensor: save the checkpoint again")
     _require_averageable(checkpoint)
@@ -137,8 +144,10 @@ def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -
             raise _mismatch(first, other, f"tensor {name!r} has dtype {tensor.dtype} and {twin.dtype}")
     if (extra := next((name for name in b if name not in a), None)) is not None:
         raise _mismatch(first, other, f"tensor {extra!r} is in the second only")
-    if first.config and other.config and first.config != other.config:
-        raise _mismatch(first, other, _config_difference(first.config, other.config))
+    ignored = () if dtypes else (QUANTIZATION,)
+    mine, theirs = ({k: v for k, v in c.config.items() if k not in ignored} for c in (first, other))
+    if mine and theirs and mine != theirs:
+        raise _mismatch(first, other, _config_difference(mine, theirs))
     for file in (*TOKENIZER_FILES, *first.code()):
         mine, theirs = first.folder / file, other.folder / file
         if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
@@ -167,8 +176,8 @@ def _below(path: Place, folder: Place) -> Path:
 
 
 def _require_averageable(checkpoint: Checkpoint) -> None:
-    quantization = checkpoint.config.get("quantization_config")
-    if quantization:
+    quantization = checkpoint.config.get(QUANTIZATION)
+    if quantization and all(tensor.made is None for tensor in checkpoint.tensors.values()):
         method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else quantization
         raise CheckpointError(
             f"{checkpoint.path} is quantised ({method}): averages of quantised codes mean nothing. "
@@ -179,14 +188,14 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
     ) is not None:
         raise CheckpointError(
             f"{checkpoint.path} is a LoRA adapter ({adapter}): the mean of A times the mean of B is not the mean of the "
-            "updates. Merge each adapter into its base model first (PEFT's merge_and_unload), then merge the models"
+            "updates. `merge --lora merge --fork-point BASE` merges each into its base and averages there"
         )
     known = FLOATS | EXACT
     for name, tensor in checkpoint.tensors.items():
         if tensor.dtype not in known:
             raise CheckpointError(
                 f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the "
-                "checkpoint to bf16 first (for FP8, apply its scales), merge, then quantise the soup"
+                "checkpoint to bf16 first, merge, then quantise the soup (FP8 needs block scales, NAME_scale_inv)"
             )
 
 

@@ -55,13 +55,13 @@ def _records(path: Place) -> Iterator[bytes]:
 def _event(raw: bytes) -> Iterator[tuple[int, str, float]]:
     """Event: step = 2, summary = 5; Summary: value = 1."""
     step, summaries = 0, list[bytes]()
-    for number, value in _fields(raw):
+    for number, value in fields(raw):
         if number == 2 and isinstance(value, int):
             step = value if value < 2**63 else value - 2**64
         elif number == 5 and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in _fields(summary):
+        for number, value in fields(summary):
             found = _value(value) if number == 1 and isinstance(value, bytes) else None
             if found is not None and step >= 0:
                 yield (step, *found)
@@ -70,7 +70,7 @@ def _event(raw: bytes) -> Iterator[tuple[int, str, float]]:
 def _value(raw: bytes) -> tuple[str, float] | None:
     """Summary.Value: tag = 1, simple_value = 2, tensor = 8. None for pictures, texts and histograms."""
     tag, number = None, None
-    for field, value in _fields(raw):
+    for field, value in fields(raw):
         if field == 1 and isinstance(value, bytes):
             tag = value.decode("utf-8")
         elif field == 2 and isinstance(value, float):
@@ -82,9 +82,9 @@ def _value(raw: bytes) -> tuple[str, float] | None:
 
 def _tensor(raw: bytes) -> float | None:
     """TensorProto of one number: dtype = 1, shape = 2, tensor_content = 4, float_val = 5, double_val = 6."""
-    fields = dict(_fields(raw))
-    kind = fields.get(1)
-    content = fields.get(4) or fields.get(5 if kind == _FLOAT else 6)
+    found = dict(fields(raw))
+    kind = found.get(1)
+    content = found.get(4) or found.get(5 if kind == _FLOAT else 6)
     if isinstance(content, float):
         return content
     form = {_FLOAT: "<f", _DOUBLE: "<d"}.get(kind if isinstance(kind, int) else 0)
@@ -93,7 +93,7 @@ def _tensor(raw: bytes) -> float | None:
     return struct.unpack(form, content)[0]
 
 
-def _fields(raw: bytes) -> Iterator[tuple[int, Any]]:
+def fields(raw: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a protobuf message: (number, integer, float or bytes)."""
     position = 0
     while position < len(raw):

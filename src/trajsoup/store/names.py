@@ -288,6 +288,10 @@ def _parts(tensor: Tensor, rule: Rule, names: NameMap, name: str) -> list[Tensor
 
 def _rows(tensor: Tensor, ranges: Sequence[tuple[int, int]], name: str) -> Tensor:
     """Some rows of a tensor, one range after another."""
+    if tensor.made is not None:
+        raise CheckpointError(
+            f"tensor {name!r} has FP8 scales or an adapter and cannot be taken apart: merge it as it is"
+        )
     boxes: list[Box] = []
     position = 0
     for low, high in ranges:

@@ -20,9 +20,12 @@ from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
 from trajsoup.store.formats import PICKLES, format_of, loose_files, unread
 from trajsoup.store.formats.dcp import INSIDE
+from trajsoup.store.formats.nanotron import FOLDER as WEIGHTS
+from trajsoup.store.formats.nanotron import METADATA as NANOTRON
+from trajsoup.store.formats.orbax import ITEMS
 from trajsoup.store.metrics import Point, read_metrics, read_trainer_state, with_metric
 from trajsoup.store.remote import Place, place
-from trajsoup.store.trainer_logs import LATEST, last_whole, read_logs, read_olmo_core
+from trajsoup.store.trainer_logs import last_whole, read_logs, read_olmo_core
 
 DEPTH = 3  # folders below a run that are searched
 STATE = "resume-state-"  # folders of the builtin trainer that hold what it goes on from, not a model
@@ -121,14 +124,20 @@ def _left_out(run: Place, found: Sequence[Place]) -> list[Place]:
 
 
 def _may_hold(folder: Place) -> bool:
-    return folder.is_dir() and not folder.name.startswith((".", STATE)) and folder.name not in INSIDE
+    if not folder.is_dir() or folder.name.startswith((".", STATE)) or folder.name in (*INSIDE, *ITEMS):
+        return False
+    if folder.name == WEIGHTS and (folder.parent / NANOTRON).is_file():
+        return False
+    # what DeepSpeed keeps beside the model that the Trainer saved
+    beside = folder.name.startswith("global_step") and is_checkpoint(folder.parent)
+    return not beside or len([*folder.parent.glob("global_step*")]) > 1
 
 
 def _finished(found: Sequence[Place]) -> tuple[list[Place], list[str]]:
     """The checkpoints that their trainer has finished, where it says so, and a note of each other."""
     lasts = {folder: last_whole(folder) for folder in dict.fromkeys(p.parent for p in found)}
-    late = [p for p in found if (last := lasts[p.parent]) is not None and (_step(p.name) or 0) > last]
-    return [p for p in found if p not in late], [f"{p} is newer than {LATEST} says: left out" for p in late]
+    late = {p: last[1] for p in found if (last := lasts[p.parent]) is not None and (_step(p.name) or 0) > last[0]}
+    return [p for p in found if p not in late], [f"{p} is newer than {says} says: left out" for p, says in late.items()]
 
 
 def _step(name: str) -> int | None:

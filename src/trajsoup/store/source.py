@@ -16,14 +16,14 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.resident import ResidentFiles
-from trajsoup.store.stored import ITEM_BYTES, Box, Rectangle, Tensor, matrix
+from trajsoup.store.stored import ITEM_BYTES, Box, Part, Rectangle, Tensor, matrix
 
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
@@ -231,6 +231,38 @@ class GatheredSource(Reader):
         left = column * self._item
         part = np.frombuffer(held, np.uint8)[start : start + wanted].reshape(end - begin, wide)
         out[begin - low : end - low, left : left + wide] = part
+
+
+class MadeSource(Reader):
+    """A tensor that is computed by rows from its stored parts when a block is read."""
+
+    def __init__(self, tensor: Tensor, files: Sequence[Reader], *, wanted_bytes: int) -> None:
+        """`wanted_bytes` says how much will be read of it in all: then what was prepared is let go."""
+        assert tensor.made is not None
+        self.path, self._files = files[tensor.boxes[0].file].path, files
+        self._made, self._left = tensor.made, wanted_bytes
+        self._row_bytes = math.prod(tensor.shape[1:]) * ITEM_BYTES[tensor.dtype]
+        self._prepared: tuple[Any] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
+        """Fill `buffer` with the computed bytes at `offset`, which then start at 0."""
+        with self._lock:
+            (prepared,) = self._prepared = self._prepared or (self._made.prepare(self._rows),)
+            self._left -= nbytes
+            if self._left <= 0:
+                self._prepared = None
+        low, high = offset // self._row_bytes, -(-(offset + nbytes) // self._row_bytes)
+        made = self._made.rows(low, high, self._rows, prepared)
+        begin = offset - low * self._row_bytes
+        buffer[:nbytes] = made.reshape(-1).view(np.uint8)[begin : begin + nbytes].data
+        return 0
+
+    def _rows(self, part: Part, low: int, high: int) -> np.ndarray:
+        wanted = (high - low) * part.row_bytes
+        held = aligned_buffer(wanted + 2 * PAGE)
+        start = self._files[part.box.file].read(held, offset=part.box.offset + low * part.row_bytes, nbytes=wanted)
+        return np.frombuffer(held, np.uint8)[start : start + wanted]
 
 
 def open_source(path: Place, *, direct: bool = False, resident: ResidentFiles | None = None) -> Reader:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.remote import Place
@@ -60,13 +63,46 @@ class Rectangle(NamedTuple):
     box: Box
 
 
+class Part(NamedTuple):
+    """One of the stored tensors that another is computed from."""
+
+    dtype: str
+    box: Box
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one step along the first axis."""
+        return math.prod(self.box.shape[1:]) * ITEM_BYTES[self.dtype]
+
+
+Rows = Callable[[Part, int, int], NDArray[np.uint8]]  # the bytes of some rows of a part
+
+
+class Making(Protocol):
+    """How a tensor of fp32 is computed from stored parts, by rows, when it is read. Picklable; used from many threads."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Everything that is read."""
+        ...
+
+    def prepare(self, read: Rows) -> Any:
+        """What every row needs. It is held while the tensor is being read."""
+        ...
+
+    def rows(self, low: int, high: int, read: Rows, prepared: Any) -> NDArray[np.float32]:
+        """Some rows: the same bits however they are cut."""
+        ...
+
+
 class Tensor(NamedTuple):
     """A tensor and where its numbers lie."""
 
     dtype: str
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]  # each number is in exactly one
+    boxes: tuple[Box, ...]  # each number is in exactly one; of a computed tensor, its first part
     head_rows: int | None = None  # rows of a head that lie in pairs (0, h/2), (1, h/2 + 1), ... and are read in order
+    made: Making | None = None  # how it is computed; None: its numbers are in its boxes
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +129,7 @@ class Stored:
 
     @cached_property
     def gathered(self) -> Mapping[str, int]:
-        """Tensors whose rows are put together when they are read: to a pass each is a file after the encoded boxes."""
+        """Tensors put together or computed by rows when they are read: to a pass each is a file after the encoded boxes."""
         names = [name for name, tensor in self.tensors.items() if _is_gathered(tensor)]
         return {name: number for number, name in enumerate(names, start=len(self.files) + len(self.encoded))}
 
@@ -102,7 +138,7 @@ class Stored:
         encoded box or a gathered tensor."""
         if name in self.gathered:
             return [(0, self.gathered[name], 0)]
-        dtype, shape, boxes, _ = self.tensors[name]
+        dtype, shape, boxes, *_ = self.tensors[name]
         found: list[tuple[int, int, int]] = []
         for box in boxes:
             source, base = (box.file, box.offset) if box.codec is None else (self.encoded[box, dtype], 0)
@@ -121,7 +157,9 @@ class Stored:
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} {wrong}. Copy or save it again")
 
     def _wrong_with(self, tensor: Tensor) -> str | None:
-        dtype, whole, boxes, head_rows = tensor
+        dtype, whole, boxes, head_rows, made = tensor
+        if made is not None:
+            return next(filter(None, (self._wrong_with(_plain(part)) for part in made.parts)), None)
         if head_rows is not None and (not whole or head_rows < 2 or head_rows % 2 or whole[0] % head_rows):
             return f"of shape {list(whole)} has no heads of {head_rows} rows"
         held = 0
@@ -170,8 +208,12 @@ def matrix(tensor: Tensor) -> tuple[int, list[Rectangle]] | None:
     return width, sorted(found, key=lambda r: (r.row, r.column))
 
 
+def _plain(part: Part) -> Tensor:
+    return Tensor(part.dtype, part.box.shape, (part.box,))
+
+
 def _is_gathered(tensor: Tensor) -> bool:
-    if tensor.head_rows is not None:
+    if tensor.head_rows is not None or tensor.made is not None:
         return True
     if len(tensor.boxes) < 2 or all(box.shape[1:] == tensor.shape[1:] for box in tensor.boxes):
         return False

@@ -10,8 +10,11 @@ from typing import Protocol
 from trajsoup.errors import CheckpointError
 from trajsoup.store.formats import safetensors, torch_save
 from trajsoup.store.formats.dcp import Dcp
+from trajsoup.store.formats.nanotron import Nanotron
+from trajsoup.store.formats.orbax import Orbax
 from trajsoup.store.formats.safetensors import Safetensors
 from trajsoup.store.formats.torch_save import TorchSave
+from trajsoup.store.formats.zero import Zero
 from trajsoup.store.remote import Place
 from trajsoup.store.stored import Stored
 
@@ -33,7 +36,9 @@ class Format(Protocol):
 
 
 # The last is asked first.
-FORMATS: dict[str, Format] = {format.name: format for format in (TorchSave(), Dcp(), Safetensors())}
+FORMATS: dict[str, Format] = {
+    format.name: format for format in (TorchSave(), Zero(), Orbax(), Nanotron(), Dcp(), Safetensors())
+}
 
 
 def register(format: Format) -> None:

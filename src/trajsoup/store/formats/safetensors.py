@@ -29,6 +29,7 @@ from trajsoup.store.stored import ITEM_BYTES, Box, Stored, Tensor
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 SUFFIX = ".safetensors"
+ADAPTER = "adapter_model.safetensors"  # of PEFT
 HEADER_REQUESTS = 16  # at once, to an object store
 FIRST_BYTES = 256 << 10  # of a remote file, in the first request: nearly every header fits
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation
@@ -83,7 +84,7 @@ class Safetensors:
 def loose_files(folder: Place) -> list[Place]:
     """The files of a folder that are a checkpoint each, not shards of one."""
     names = _listing(folder)
-    together = any(name in (INDEX, SINGLE) or "-of-" in name for name in names)
+    together = any(name in (INDEX, SINGLE, ADAPTER) or "-of-" in name for name in names)
     return [] if together else [folder / name for name in names]
 
 

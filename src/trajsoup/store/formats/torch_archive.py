@@ -43,6 +43,9 @@ PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuil
 TENSORS = frozenset(
     {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"}
 )
+SUBCLASSED = (
+    "torch._tensor._rebuild_from_type_v2"  # of a tensor with attributes: (function, type, arguments, attributes)
+)
 # Beside tensors: what trainers keep with them, and what says nothing of where weights lie.
 BESIDE = frozenset(
     {
@@ -71,7 +74,8 @@ BESIDE = frozenset(
         "types.SimpleNamespace",
     }
 )
-KNOWN = frozenset({*DTYPES, *STORAGES, *PARAMETERS, *TENSORS, *BESIDE})
+_TYPES = ("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter")
+KNOWN = frozenset({*DTYPES, *STORAGES, *PARAMETERS, *TENSORS, *BESIDE, SUBCLASSED, *_TYPES})
 
 
 class TensorPlace(NamedTuple):
@@ -137,6 +141,9 @@ class Archive:
 
     def place_of(self, value: Any) -> TensorPlace | None:
         """Where the numbers of a tensor lie; None for whatever is no tensor."""
+        if isinstance(value, Record) and value.kind == SUBCLASSED and len(value.args) == 4:
+            function, _, args, _ = value.args
+            value = Record(str(function), args) if isinstance(args, tuple) else None
         if isinstance(value, Record) and value.kind in PARAMETERS and value.args:
             value = value.args[0]
         if not isinstance(value, Record) or value.kind not in TENSORS:
