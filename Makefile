@@ -9,7 +9,7 @@ MEGATRON := .venv-megatron
 DEEPSPEED := .venv-deepspeed
 ORBAX := .venv-orbax
 
-.PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak clean
+.PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak fuzz faults clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -52,6 +52,14 @@ SOAK_MINUTES ?= 3
 SOAK_SEED ?= 0
 soak: $(VENV)/.dev  ## a study under random faults for SOAK_MINUTES; the soup must come out the same
 	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
+
+MINUTES ?= 10
+FUZZ_SEED ?= $(shell date +%s)
+fuzz: $(VENV)/.dev  ## every parser of foreign files on damaged ones, for MINUTES each
+	TRAJSOUP_FUZZ_MINUTES=$(MINUTES) TRAJSOUP_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest --timeout 0 tests/fuzz
+
+faults: $(VENV)/.dev  ## kills, full disks and torn reads of merges, uploads and studies, for MINUTES; counts add up in benchmarks/results/faults.md
+	$(BIN)/python benchmarks/faults.py --minutes $(MINUTES)
 
 $(VENV)/.train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

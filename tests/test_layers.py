@@ -95,6 +95,43 @@ def test_one_loader_parses_json_and_one_yaml(path):
         assert name_of(path) in PARSERS.get(name, {"store/json_file.py"})
 
 
+READERS = {  # who opens files, and why it is not store/regular.py
+    "store/regular.py",
+    "store/remote.py",  # of objects in a store
+    "store/lock.py",  # of the kernel, in /proc
+    "store/claim.py",
+    "lm/cpu_isa.py",
+    "report/page.py",  # of this package
+    "errors.py",  # of this package's metadata
+}
+WRITERS = {  # who opens descriptors to write
+    "store/confined.py",
+    "store/publish.py",  # folders, to fsync and to lock them
+    "engine/sinks.py",
+    "engine/shards.py",
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_are_opened_for_reading_in_one_place(path):
+    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+        name = ast.unparse(call.func)
+        if name == "os.open":
+            assert name_of(path) in READERS | WRITERS
+        elif name.endswith((".read_bytes", ".read_text")) or name == "open":
+            assert name_of(path) in READERS, f"line {call.lineno}: use store/regular.py"
+        elif name.endswith(".open"):
+            mode = next((a.value for a in call.args if isinstance(a, ast.Constant)), "")
+            reads = str(mode).startswith("r") or (not mode and any(k.arg == "encoding" for k in call.keywords))
+            assert not reads or name_of(path) in READERS, f"line {call.lineno}: use store/regular.py"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) == "cli"], ids=name_of)
+def test_what_a_command_prints_passes_one_place(path):
+    called = {ast.unparse(n.func) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)}
+    assert not called & {"typer.echo", "click.echo", "print"} or path.name == "console.py"
+
+
 def test_the_reading_of_imports_sees_what_it_must():
     blend = ROOT / "engine" / "blend.py"
     assert {"core", "store", "engine", "errors"} == layers_imported(blend)
@@ -111,7 +148,7 @@ import trajsoup.engine.blend
 import trajsoup.engine.sinks
 import trajsoup.store.checkpoint
 import trajsoup.store.publish
-import trajsoup.cli
+import trajsoup.cli.app
 """
 
 

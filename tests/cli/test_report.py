@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import fcntl
 import io
@@ -5,6 +6,7 @@ import os
 import pty
 import re
 import select
+import socket
 import struct
 import subprocess
 import sys
@@ -51,13 +53,14 @@ def test_a_missing_library_is_named_with_the_extra(study, monkeypatch):
 def served(monkeypatch, *args):
     calls = []
     monkeypatch.setattr("trajsoup.report.serve.run_server", lambda folder, **settings: calls.append(settings))
+    monkeypatch.setattr("trajsoup.report.serve.listening", lambda host, port: contextlib.nullcontext((host, port)))
     done = succeeds("serve", *args)
     return calls[0], done.out
 
 
 def test_serve_binds_to_this_machine_without_a_token(study, monkeypatch):
     settings, out = served(monkeypatch, study)
-    assert settings == {"host": "127.0.0.1", "port": 8765, "token": None}
+    assert settings == {"bound": ("127.0.0.1", 8765), "host": "127.0.0.1", "token": None}
     assert out == "http://127.0.0.1:8765/\n"
 
 
@@ -68,6 +71,13 @@ def test_serve_makes_a_token_when_bound_elsewhere(study, monkeypatch):
     assert first["token"] != second["token"]
     assert len(first["token"]) >= 32
     assert f"?token={first['token']}" in out
+
+
+def test_serve_prints_no_address_that_another_program_has(study):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = refused("serve", study, "--port", str(taken.getsockname()[1]))
+    assert "cannot listen on port" in said
+    assert "http://" not in said
 
 
 def test_serve_refuses_an_empty_token(study):

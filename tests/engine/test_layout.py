@@ -36,7 +36,7 @@ def checkpoint_of(
     }
     sizes = tuple(h.file_bytes for h in headers)
     here = Path("ckpt")
-    return Checkpoint(path=here, files=paths, sizes=sizes, tensors=found, folder=here, format=Safetensors())
+    return Checkpoint(path=here, files=paths, sizes=sizes, tensors=found, folder=here, format=Safetensors(), states=())
 
 
 def data_begins(checkpoint: Checkpoint, file: int) -> int:

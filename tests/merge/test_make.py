@@ -54,7 +54,7 @@ def test_an_ingredient_that_vanishes_after_planning_leaves_nothing(tmp_path):
     run = write_run(tmp_path / "run", val_losses=[2.2, 2.1])
     plan = plan_soup(scan_branches([run]), Choice(k=2))
     (run / "checkpoint-20" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"cannot open .*checkpoint-20/model\.safetensors: No such file"):
+    with pytest.raises(CheckpointError, match=r"reading .*checkpoint-20/model\.safetensors failed: No such file"):
         make_soup(plan, tmp_path / "soup")
     assert os.listdir(tmp_path) == ["run"]
 

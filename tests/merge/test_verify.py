@@ -212,11 +212,23 @@ def test_a_damaged_record_is_one_message(soup, field, value):
 
 
 @pytest.mark.parametrize("weights", [{0: 0.3}, {0: 0.0, 1: 0.5}])
-def test_a_forged_weight_is_found(runs, tmp_path, weights):
+def test_forged_weights_that_no_merge_would_write_are_refused(runs, tmp_path, weights):
     soup = merged(runs, tmp_path / "soup", scheme="rank")
-    record = json.loads((soup / "soup.json").read_text())
-    for i, weight in weights.items():
-        record["ingredients"][i]["weight"] = weight
-    (soup / "soup.json").write_text(json.dumps(record))
+    forge(soup, lambda before: [weights.get(i, weight) for i, weight in enumerate(before)])
+    with pytest.raises(VerifyError, match=r"soup\.json is damaged"):
+        verify_soup(soup)
+
+
+def test_a_forged_weight_is_found(runs, tmp_path):
+    soup = merged(runs, tmp_path / "soup", scheme="rank")
+    forge(soup, lambda before: before[::-1])
     with pytest.raises(VerifyError, match=r"is not the weighted sum"):
         verify_soup(soup)
+
+
+def forge(soup, change):
+    record = json.loads((soup / "soup.json").read_text())
+    changed = change([ingredient["weight"] for ingredient in record["ingredients"]])
+    for ingredient, weight in zip(record["ingredients"], changed, strict=True):
+        ingredient["weight"] = weight
+    (soup / "soup.json").write_text(json.dumps(record))

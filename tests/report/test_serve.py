@@ -1,11 +1,14 @@
+import asyncio
 import dataclasses
 import json
+import os
 
 import pytest
 
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
-from trajsoup.report.serve import fingerprint, inside, is_loopback, make_app
+from trajsoup.report.serve import LOOPBACK, fingerprint, inside, is_loopback, make_app
+from trajsoup.study.train.outcomes import OUTCOME
 
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
@@ -117,6 +120,53 @@ def test_a_forged_host_name_is_refused_on_this_machine(study):
     with client(study) as http:
         assert http.get("/", headers={"Host": "evil.example"}).status_code == 400
         assert http.get("/", headers={"Host": "localhost:8765"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_the_address_that_serve_prints_is_answered(study, host):
+    with client(study, hosts=(*LOOPBACK, host)) as http:
+        assert http.get("/", headers={"Host": f"[{host}]:8765" if ":" in host else f"{host}:8765"}).status_code == 200
+        assert http.get("/", headers={"Host": "[::2]:8765"}).status_code == 400
+        assert http.get("/", headers={"Host": ""}).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "///evil.example", "/%2F/evil.example", "/\\evil.example"])
+def test_a_token_leads_to_no_other_host(study, path):
+    with client(study, token="s3cret") as http:
+        to = http.get(f"http://127.0.0.1{path}?token=s3cret").headers["location"]
+    assert to.startswith("/")
+    assert not to.startswith(("//", "/\\"))
+
+
+def test_a_page_is_sent_in_pieces_of_one_copy(study, monkeypatch):
+    monkeypatch.setattr("trajsoup.report.serve.PIECE_BYTES", 1000)
+    app = make_app(study)
+    assert app.state.live.current(whole=True)[1] is app.state.live.current(whole=True)[1]
+    (study / "records" / "long.txt").write_text("x" * 5000)
+    for path in ("/", "/parts.json", "/files/records/long.txt"):
+        sent = []
+
+        async def send(message, sent=sent):
+            sent.append(message)
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        headers = [(b"host", b"127.0.0.1")]
+        asyncio.run(app({**scope, "headers": headers, "asgi": {"spec_version": "2.4"}, "server": None}, receive, send))
+        bodies = [m["body"] for m in sent if m["type"] == "http.response.body"]
+        assert sum(map(len, bodies)) >= 5000
+        assert max(map(len, bodies)) <= 1000
+
+
+def test_a_pipe_in_the_place_of_an_outcome_does_not_stop_the_page(tmp_path):
+    study = write_study(tmp_path, dataclasses.replace(SMALL, until="plan"))
+    outcome = study / "branches" / "EXP1" / OUTCOME
+    outcome.unlink(missing_ok=True)
+    os.mkfifo(outcome)
+    with client(study) as http:
+        assert http.get("/").status_code == 200
 
 
 def test_the_fingerprint_changes_with_records_and_metrics_only(tmp_path):

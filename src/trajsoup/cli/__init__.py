@@ -1,5 +1,19 @@
 """The command line: the only layer that prints, prompts or exits."""
 
-from trajsoup.cli.app import main
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line. An interrupt while its modules are still imported ends it as later ones do."""
+    try:
+        from trajsoup.cli.app import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: nothing was begun\n")
+        sys.exit(128 + signal.SIGINT)
+    run()
+
 
 __all__ = ["main"]

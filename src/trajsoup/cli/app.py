@@ -12,6 +12,7 @@ from collections.abc import Callable
 import typer
 
 from trajsoup import __version__
+from trajsoup.cli.console import say
 from trajsoup.cli.demo import demo
 from trajsoup.cli.doctor import doctor
 from trajsoup.cli.export import export
@@ -28,6 +29,7 @@ from trajsoup.cli.train import train
 from trajsoup.cli.verify import verify
 from trajsoup.cli.watch import watch
 from trajsoup.errors import TrajsoupError, install
+from trajsoup.store.shown import shown_message
 
 app = typer.Typer(
     name="trajsoup",
@@ -54,13 +56,13 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
         except (TrajsoupError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            typer.echo(f"error: {error}", err=True)
+            say(f"error: {shown_message(error)}", err=True)
             raise typer.Exit(1) from error
         except ImportError as error:
-            typer.echo(f"error: {error}: install it with {install('train')}", err=True)
+            say(f"error: {shown_message(error)}: install it with {install('train')}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
-            typer.echo(f"interrupted: {_KEPT.get(command.__name__, _GOES_ON)}", err=True)
+            say(f"interrupted: {_KEPT.get(command.__name__, _GOES_ON)}", err=True)
             raise typer.Exit(130) from interrupt
 
     return run
@@ -88,7 +90,7 @@ for command in (
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"trajsoup {__version__}")
+        say(f"trajsoup {__version__}")
         raise typer.Exit
 
 

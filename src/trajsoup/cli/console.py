@@ -9,14 +9,21 @@ from typing import Any
 
 import typer
 
+from trajsoup.store.shown import shown
+
 Cell = str | int | float | None
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a text, in which whatever a terminal would act on is spelled out."""
+    typer.echo(shown(text), err=err, nl=nl)
 
 
 def show_json(data: Any) -> None:
     """Print a result for programs."""
     from trajsoup.store.json_file import json_text
 
-    typer.echo(json_text(data))
+    say(json_text(data))
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
@@ -25,10 +32,10 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=shown(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(columns):
         numeric = all(isinstance(row[i], int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(shown(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_text(cell) for cell in row))
     width = None if sys.stdout.isatty() else 200
@@ -38,7 +45,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]
 def show_notes(notes: Sequence[str]) -> None:
     """Print what the user should know but need not act on."""
     for note in notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 @contextlib.contextmanager
@@ -67,4 +74,4 @@ def _text(cell: Cell) -> str:
         return "-"
     if isinstance(cell, int):
         return f"{cell:,}"
-    return f"{cell:.4f}" if isinstance(cell, float) else cell
+    return f"{cell:.4f}" if isinstance(cell, float) else shown(cell)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
+from trajsoup.cli.console import progress_bar, say, show_json, show_notes, show_table
 from trajsoup.cli.options import Address, Engine, EngineOption, ForkPoint, Json, Metric, TokensPerStep, chosen_executor
 from trajsoup.store.remote import place
 
@@ -57,20 +57,20 @@ def doctor(
             )
         columns = ["branch", "checkpoints", "cosine", "distance", "direction", "loss gap J", "outlook"]
         show_table(f"Against {result.reference}", columns, rows)
-        typer.echo(
+        say(
             "cosine and distance: of the weights, to the reference. direction: cosine between the way the branch went and "
             "the way the baseline went; 1 is the same way, 0 unrelated."
         )
         for b in result.branches:
             for reason in b.reasons:
-                typer.echo(f"{b.name}: {reason}")
+                say(f"{b.name}: {reason}")
         if result.pairs:
             show_table(
                 "Pairs worth merging, most promising first",
                 ["first", "second", "cosine", "expected gain"],
                 [[p.first, p.second, p.cosine, p.gain] for p in result.pairs],
             )
-            typer.echo(f"Pairs are ordered {result.pairs_by}")
+            say(f"Pairs are ordered {result.pairs_by}")
         show_notes(result.notes)
     if not result.healthy:
         raise typer.Exit(1)

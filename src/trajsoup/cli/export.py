@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import progress_bar, show_json
+from trajsoup.cli.console import progress_bar, say, show_json
 from trajsoup.cli.options import Json
 from trajsoup.core.quantity import format_bytes
 from trajsoup.store.remote import place
@@ -55,6 +55,6 @@ def export(
     if as_json:
         show_json({"soup": soup, **asdict(written)})
         return
-    typer.echo(
+    say(
         f"{gguf} written: {written.architecture}, {written.tensors:,} tensors, {written.type}, {format_bytes(written.bytes)}"
     )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import Address, Engine, EngineOption, Json, Study, chosen_executor, study_file
 
 
 def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address = None, as_json: Json = False) -> None:
     """Show directions and angles of the branches of a study that was run, the gain of pairs, and what theory predicts."""
     import dataclasses
-
-    import typer
 
     from trajsoup.core.pair_gain import relation_words
     from trajsoup.report.sections.geometry import tables
@@ -38,7 +36,7 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
     for table in tables(record):
         show_table(table.title, table.columns, table.texts)
     if record.relation is not None:
-        typer.echo(relation_words(record.relation))
+        say(relation_words(record.relation))
     for sentence in (*predicted.held_out_words, *predicted.words):
-        typer.echo(sentence)
+        say(sentence)
     show_notes(record.notes)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trajsoup.cli.console import progress_bar, show_json, show_notes, show_table
+from trajsoup.cli.console import progress_bar, say, show_json, show_notes, show_table
 from trajsoup.cli.options import (
     FORMAT_HELP,
     Address,
+    AllowUrl,
     Engine,
     EngineOption,
     ForkPoint,
@@ -241,6 +242,7 @@ def merge(
             help="Checkpoint to copy integer tensors from, if they differ.", metavar="CKPT", show_default=False
         ),
     ] = None,
+    allow_url: AllowUrl = None,
     no_hash: Annotated[bool, typer.Option("--no-hash", help="Skip sha256 of ingredients and output: faster.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")] = False,
     engine: EngineOption = Engine.LOCAL,
@@ -297,6 +299,7 @@ def merge(
         state_from=state_from,
         lora=lora is not None,
         validation=validation or [],
+        allow_urls=allow_url or [],
     )
     if dry_run:
         if output is not None:
@@ -314,7 +317,7 @@ def merge(
         return
     _show_row(plan)
     _show_left_out(plan)
-    typer.echo(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
+    say(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
 
 
 def _plan(
@@ -335,6 +338,7 @@ def _plan(
     state_from: str | None,
     lora: bool,
     validation: Sequence[Path],
+    allow_urls: Sequence[str],
 ) -> SoupPlan:
     from trajsoup.merge.branches import read_branches
     from trajsoup.merge.plan import explicit_row, mean_row, plan_row, plan_soup
@@ -370,7 +374,7 @@ def _plan(
         row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
     elif named:
         assert yaml_file is not None
-        row, own_fork_point = load_soup_file(yaml_file, normalize=normalize)
+        row, own_fork_point = load_soup_file(yaml_file, normalize=normalize, allow_urls=allow_urls)
         template = template or own_fork_point
     else:
         places = [place(text) for text in inputs]
@@ -391,7 +395,7 @@ def _are_plain(context: typer.Context, inputs: Sequence[str]) -> bool:
 def _given_k(text: str) -> int | None:
     if text == AUTO:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number of 1 or more, nor {AUTO}", param_hint="--k")
     return int(text)
 
@@ -460,13 +464,13 @@ def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
     _show_screen(plan)
     show_notes(plan.notes)
     _show_row(plan)
-    typer.echo(f"reads   {format_bytes(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
-    typer.echo(
+    say(f"reads   {format_bytes(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
+    say(
         f"writes  {format_bytes(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
     )
-    typer.echo(f"memory  about {format_bytes(buffers)} of buffers, whatever the size of the model")
-    typer.echo(f"time    about {seconds:,.1f} s to read at {format_bytes(rate)}/s (a sample); writing comes on top")
-    typer.echo("nothing was written (--dry-run)")
+    say(f"memory  about {format_bytes(buffers)} of buffers, whatever the size of the model")
+    say(f"time    about {seconds:,.1f} s to read at {format_bytes(rate)}/s (a sample); writing comes on top")
+    say("nothing was written (--dry-run)")
 
 
 def _show_screen(plan: SoupPlan) -> None:
@@ -501,9 +505,7 @@ def _show_left_out(plan: SoupPlan) -> None:
     if out:
         why = ", ".join(f"{v.branch} has J {v.gap}, above {v.tolerance:.1%}" for v in out)
         cure = " ".join(f"--force {v.branch}" for v in out)
-        typer.echo(
-            f"{len(plan.verdicts) - len(out)} of {len(plan.verdicts)} branches are in it: {why} ({cure} takes all)"
-        )
+        say(f"{len(plan.verdicts) - len(out)} of {len(plan.verdicts)} branches are in it: {why} ({cure} takes all)")
 
 
 def _show_row(plan: SoupPlan) -> None:

@@ -59,6 +59,14 @@ Validation = Annotated[
         show_default=False,
     ),
 ]
+AllowUrl = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A store or folder in one (s3://bucket) that a soup file or soup.json may name; may be repeated.",
+        metavar="URL",
+        show_default=False,
+    ),
+]
 EngineOption = Annotated[Engine, typer.Option("--engine", help="This machine, or a Ray cluster.")]
 Address = Annotated[
     str | None,

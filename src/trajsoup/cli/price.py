@@ -6,9 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from trajsoup.cli.console import show_json, show_table
+from trajsoup.cli.console import say, show_json, show_table
 from trajsoup.cli.options import study_file
 from trajsoup.core.quantity import format_bytes, format_tokens
 
@@ -47,7 +45,7 @@ def show_price(
     if theory is not None and theory.terms is not None:
         _show_terms(theory.terms)
     for sentence in found.words:
-        typer.echo(sentence)
+        say(sentence)
 
 
 def _line(offer: Offer, *, chosen: bool) -> list[str | int | float | None]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes
+from trajsoup.cli.console import say, show_json, show_notes
 from trajsoup.cli.options import Json, Study, study_folder
 from trajsoup.core.quantity import format_bytes
 
@@ -33,6 +33,6 @@ def report(
     if as_json:
         show_json(dataclasses.asdict(written))
         return
-    typer.echo(f"{written.page} ({format_bytes(written.page_bytes)})")
-    typer.echo(f"{written.figures} figures, {written.tables} tables, {written.images} image files")
+    say(f"{written.page} ({format_bytes(written.page_bytes)})")
+    say(f"{written.figures} figures, {written.tables} tables, {written.images} image files")
     show_notes(written.notes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json
+from trajsoup.cli.console import say, show_json
 from trajsoup.cli.options import (
     Address,
     Engine,
@@ -59,7 +59,7 @@ def run(
         if as_json:
             show_json({"scripts": folder})
             return
-        typer.echo(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")
+        say(f"scripts written to {folder}; adapt the #SBATCH lines to your cluster, then: sh {folder}/submit.sh")
         return
     run_and_show(setup, jobs=jobs, engine=engine, address=address, form=form, as_json=as_json)
 
@@ -88,12 +88,12 @@ def run_and_show(
         show_answer(ran.records)
     else:
         show_study(ran.records, form)
-        typer.echo(" ".join(words))
+        say(" ".join(words))
     if remark:
-        typer.echo(f"\n{remark}")
-    typer.echo(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
-    typer.echo(f"{time.monotonic() - begin:.0f} seconds")
-    typer.echo(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
+        say(f"\n{remark}")
+    say(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
+    say(f"{time.monotonic() - begin:.0f} seconds")
+    say(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
 
 
 def _write_report(folder: Path) -> Path | None:
@@ -104,6 +104,6 @@ def _write_report(folder: Path) -> Path | None:
     try:
         require_libraries(NEEDED)
     except TrajsoupError as error:
-        typer.echo(f"no report: {error}", err=True)
+        say(f"no report: {error}", err=True)
         return None
     return write_report(folder, images=False).page

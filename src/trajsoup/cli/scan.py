@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import ForkPoint, Json, Metric, TokensPerStep
 from trajsoup.store.remote import place
 
@@ -64,7 +64,7 @@ def scan(
     columns = ["branch", "checkpoints", f"first ({unit})", f"last ({unit})", "train loss at last", "best val loss"]
     show_table(f"{len(study.branches)} branches", columns, rows)
     show_notes([*study.notes, *study.hints])
-    typer.echo(f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} -o OUT")
+    say(f"study written to {output}; next: trajsoup doctor {output}, then trajsoup merge {output} -o OUT")
 
 
 def _entry(saved: object) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json
+from trajsoup.cli.console import say, show_json
 from trajsoup.cli.options import Json, Study, study_folder
 
 
@@ -31,7 +31,7 @@ def serve(
     import secrets
 
     from trajsoup.errors import ReportError
-    from trajsoup.report.serve import is_loopback, run_server
+    from trajsoup.report.serve import is_loopback, listening, run_server
     from trajsoup.report.writing import NEEDED, SERVING, require_libraries
     from trajsoup.study.records.files import FOLDER
 
@@ -45,9 +45,10 @@ def serve(
         token = secrets.token_urlsafe(24)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     address = address if token is None else f"{address}?token={token}"
-    if as_json:
-        show_json({"address": address, "study": folder})
-    else:
-        typer.echo(address)
-    with contextlib.suppress(KeyboardInterrupt):  # how one stops it
-        run_server(folder, host=host, port=port, token=token)
+    with listening(host, port) as bound:
+        if as_json:
+            show_json({"address": address, "study": folder})
+        else:
+            say(address)
+        with contextlib.suppress(KeyboardInterrupt):  # how one stops it
+            run_server(folder, bound=bound, host=host, token=token)

@@ -6,9 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import typer
-
-from trajsoup.cli.console import show_table
+from trajsoup.cli.console import say, show_table
 from trajsoup.cli.options import Form
 
 if TYPE_CHECKING:
@@ -21,14 +19,14 @@ PLAIN_SECONDS = 10
 def show(table: Table, form: Form) -> None:
     """Print one table."""
     if form is Form.MARKDOWN:
-        typer.echo(table.markdown())
+        say(table.markdown())
     elif form is Form.CSV:
-        typer.echo(table.csv(), nl=False)
+        say(table.csv(), nl=False)
     else:
         show_table(table.title, table.columns, table.texts)
         for note in table.notes:
-            typer.echo(note)
-        typer.echo("")
+            say(note)
+        say("")
 
 
 def show_answer(records: Records) -> None:
@@ -48,7 +46,7 @@ def show_answer(records: Records) -> None:
     for table in tables if crossing is None else [crossing_table(crossing), *tables]:
         show(table, Form.TERMINAL)
     for line in headlines(records):
-        typer.echo(line)
+        say(line)
 
 
 def show_study(records: Records, form: Form) -> None:
@@ -73,11 +71,11 @@ class StageLines:
     def stage(self, name: str, seed: int | None) -> None:
         """A stage begins."""
         suffix = "" if not seed else f" (seed {seed})"
-        typer.echo(f"{name}{suffix}", err=True)
+        say(f"{name}{suffix}", err=True)
 
     def score(self, what: str, done: int, total: int) -> None:
         """Rows are being scored."""
         now = time.monotonic()
         if done == total or now - self._last >= (1 if sys.stderr.isatty() else PLAIN_SECONDS):
             self._last = now
-            typer.echo(f"  {what}: {done} of {total} rows", err=True)
+            say(f"  {what}: {done} of {total} rows", err=True)

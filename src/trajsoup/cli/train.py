@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import Address, Engine, EngineOption, Jobs, Json, Study, chosen_executor, study_file
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _Lines:
         self._last = now
         for p in progress:
             if p.running:
-                typer.echo(f"{p.branch}: {_text(p)}", err=True)
+                say(f"{p.branch}: {_text(p)}", err=True)
 
 
 def _text(p: Progress) -> str:

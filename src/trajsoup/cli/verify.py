@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import progress_bar, show_json
-from trajsoup.cli.options import Json
+from trajsoup.cli.console import progress_bar, say, show_json
+from trajsoup.cli.options import AllowUrl, Json
 from trajsoup.store.remote import absolute, place
 
 
@@ -19,6 +19,7 @@ def verify(
         list[str] | None,
         typer.Option(help="OLD=NEW: ingredients have moved from OLD to NEW.", metavar="OLD=NEW", show_default=False),
     ] = None,
+    allow_url: AllowUrl = None,
     as_json: Json = False,
 ) -> None:
     """Check a soup: hashes, index, side files, and values recomputed from the ingredients."""
@@ -33,12 +34,16 @@ def verify(
         raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
     total = read_bytes(place(soup), full=full)
     with progress_bar("verifying", total) as progress:
-        result = verify_soup(place(soup), full=full, seed=seed, relocate=moves, progress=progress)
+        result = verify_soup(
+            place(soup), full=full, seed=seed, relocate=moves, allow_urls=allow_url or [], progress=progress
+        )
     if as_json:
         show_json({"soup": soup, "ok": True, **asdict(result)})
         return
     what = "every value" if full else "a random slice of every tensor"
-    typer.echo(f"{soup} is as recorded: {result.files} weight files and {result.side_files} side files hashed,")
-    typer.echo(f"{result.values:,} values in {result.tensors:,} tensors recomputed bit by bit ({what})")
+    say(f"{soup} is as recorded: {result.files} weight files and {result.side_files} side files hashed,")
+    say(f"{result.values:,} values in {result.tensors:,} tensors recomputed bit by bit ({what})")
     if result.unhashed:
-        typer.echo(f"not hashed, because merge ran with --no-hash: {', '.join(result.unhashed)}")
+        say(f"not hashed, because merge ran with --no-hash: {', '.join(result.unhashed)}")
+    if result.unknown:
+        say(f"not checked, because merge did not write them: {', '.join(result.unknown)}")

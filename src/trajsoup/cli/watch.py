@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trajsoup.cli.console import show_json, show_notes, show_table
+from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import Json, Metric, TokensPerStep, Validation
 from trajsoup.cli.scan import RunDirs
 from trajsoup.core.quantity import format_tokens
@@ -113,7 +113,7 @@ def _print(found: Glance) -> None:
     if lines:
         show_table("if I merged now (* the best)", ["model", "made of", "validation loss"], lines)
     for sentence in found.words:
-        typer.echo(sentence)
+        say(sentence)
 
 
 def _drawn(found: Glance) -> RenderableType:

@@ -19,6 +19,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.tensor_groups import part_of
 from trajsoup.errors import BlendError, SelectionError
 
+LARGEST_WEIGHT = 1e100  # sums of weights beyond it, and of what they weigh, leave the numbers
 SUM_TOLERANCE = 1e-5  # a row written by hand with six digits still counts as summing to one
 
 
@@ -38,7 +39,7 @@ class Row:
             if not weights:
                 raise BlendError(f"soup {self.name!r} has no ingredient: name at least one checkpoint")
             for key, weight in weights.items():
-                if not math.isfinite(weight) or weight == 0:
+                if not math.isfinite(weight) or weight == 0 or abs(weight) > LARGEST_WEIGHT:
                     raise BlendError(
                         f"soup {self.name!r} gives {key} the weight {weight}: use a finite number other than 0, or drop it"
                     )

@@ -3,8 +3,11 @@
 Two families, each written twice with identical bits: numpy, always there, and numba (the extra `fast`), several
 times faster. A test compares them bit by bit.
 
-- plain means of 16-bit tensors that keep their dtype: sum in fp32, then divide by the count. For bf16 this gave the correctly
-  rounded exact mean for every count tried; multiplying by 1/M, or weighting before adding, did not.
+- plain means of 16-bit tensors that keep their dtype: sum in fp32, then divide by the count. This is the nearest number to
+  the exact mean wherever the M values lie within 2^(16 - log2 M) of each other (fp16: 2^(13 - log2 M)); of a value that is
+  smaller still a part may be lost, less than (M - 1) 2^-24 of the mean size of the values, which can turn a tie. The fp64
+  kernel would not lose it, and takes 2.7 times as long (8 inputs, numba). tests/engine/test_wide_exponents.py holds both
+  against exact fractions.
 - everything else (weighted rows, fp32, fp64, other output dtypes): sum in fp64. On the way to 16 bits fp64 is rounded
   to fp32 *to odd*, so that the final rounding sees an inexact value as inexact and rounds once in effect.
 """

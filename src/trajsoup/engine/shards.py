@@ -247,7 +247,9 @@ def _narrowed(
         c = checkpoints[key]
         mine = {name: [box._replace(file=0) for box in t.boxes if box.file == number] for name, t in c.tensors.items()}
         tensors = {name: t._replace(boxes=tuple(mine[name])) for name, t in c.tensors.items()}
-        order[key] = replace(c, files=(c.files[number],), sizes=(c.sizes[number],), tensors=tensors)
+        order[key] = replace(
+            c, files=(c.files[number],), sizes=(c.sizes[number],), states=(c.states[number],), tensors=tensors
+        )
     return order, [replace(s, inputs=tuple((0, offset) for _, offset in s.inputs)) for s in parts]
 
 

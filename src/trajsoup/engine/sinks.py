@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -12,9 +12,14 @@ import numpy as np
 
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
+from trajsoup.errors import BlendError
 from trajsoup.store.digest import OrderedDigest, sha256_file
-from trajsoup.store.source import PAGE, open_direct
+from trajsoup.store.open_files import OpenFiles
+from trajsoup.store.source import NO_DIRECT, O_DIRECT, PAGE
 from trajsoup.store.stored import FLOATS
+
+MOST_AXES = 32  # of an array of numpy, in all its versions
+SINK_SHARE = 0.125  # of the files that the process may have open
 
 
 class FileSink:
@@ -24,14 +29,12 @@ class FileSink:
 
     def __init__(self, folder: Path, layout: Layout, *, digest: bool = True) -> None:
         self.folder, self.layout = folder, layout
-        self._fds: list[int] = []
-        self._direct: list[int | None] = []
-        for file in layout.files:
-            fd = os.open(folder / file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-            self._fds.append(fd)
-            self._direct.append(open_direct(folder / file.name, os.O_WRONLY))
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
+        self._files = OpenFiles(share=SINK_SHARE, parting=os.fsync)
+        self._aligned = bool(O_DIRECT)
+        for number, file in enumerate(layout.files):
+            with self._opened(number, os.O_CREAT | os.O_EXCL) as fd:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
         in_order = layout.wide is None and not any(file.fixed for file in layout.files)
         plain = digest and in_order  # else they are hashed when they are whole
         self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if plain else []
@@ -39,25 +42,28 @@ class FileSink:
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
         """Write the block in place: past the page cache if it is whole pages, which is several times faster."""
-        direct, done = self._direct[file], 0
-        if direct is not None and offset % PAGE == 0 and len(block) % PAGE == 0:
+        done = 0
+        if self._aligned and offset % PAGE == 0 and len(block) % PAGE == 0:
             try:
-                done = os.pwrite(direct, block, offset)
+                with self._opened(file, O_DIRECT) as direct:
+                    done = os.pwrite(direct, block, offset)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # the block is not aligned in memory: it goes through the cache instead
+                if error.errno not in NO_DIRECT:  # no direct I/O here, or the block is not aligned in memory
                     raise
         while done < len(block):
-            done += os.pwrite(self._fds[file], block[done:], offset + done)
+            with self._opened(file) as fd:
+                done += os.pwrite(fd, block[done:], offset + done)
         if self._digests:
             self._digests[file].update(offset, block)
 
     def finish(self) -> Mapping[str, str]:
         """Flush the data, then make the files valid. Return each file's sha256, if it was asked for."""
-        for fd, file in zip(self._fds, self.layout.files, strict=True):
-            os.fsync(fd)
-            for offset, piece in ((0, file.lead), *file.fixed):
-                os.pwrite(fd, piece, offset)
-            os.fsync(fd)
+        for number, file in enumerate(self.layout.files):
+            with self._opened(number) as fd:
+                os.fsync(fd)
+                for offset, piece in ((0, file.lead), *file.fixed):
+                    os.pwrite(fd, piece, offset)
+                os.fsync(fd)
         if self._hash_after:
             return {file.name: sha256_file(self.folder / file.name) for file in self.layout.files}
         return {file.name: d.hexdigest() for file, d in zip(self.layout.files, self._digests, strict=False)}
@@ -73,9 +79,16 @@ class FileSink:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for fd in (*self._fds, *self._direct):
-            if fd is not None:
-                os.close(fd)
+        self._files.close()
+
+    @contextlib.contextmanager
+    def _opened(self, number: int, flags: int = 0) -> Iterator[int]:
+        key, path = (number, flags == O_DIRECT), self.folder / self.layout.files[number].name
+        fd = self._files.take(key, lambda: os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o644))
+        try:
+            yield fd
+        finally:
+            self._files.give(key)
 
 
 class MemorySink:
@@ -100,6 +113,10 @@ class MemorySink:
         for data, file in zip(self._data, self.layout.files, strict=True):
             for name, t in file.header.tensors.items():
                 raw = data[t.offset : t.offset + t.nbytes]
+                if len(t.shape) > MOST_AXES:
+                    raise BlendError(
+                        f"tensor {name!r} has {len(t.shape)} axes, an array at most {MOST_AXES}: write it to disk"
+                    )
                 found[name] = raw.view(_numpy_dtype(t.dtype)).reshape(t.shape)
         return found
 

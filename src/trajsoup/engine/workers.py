@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Span, blocks
-from trajsoup.errors import BlendError
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.open_files import OpenFiles
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.store.source import (
@@ -50,7 +49,7 @@ REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges
 REMOTE_BUFFER_BYTES = 256 << 20
 REMOTE_REQUESTS = 64  # at most, all workers together
-SPARE_FILES = 256  # open beside the ingredients
+SOURCES_SHARE = 0.5  # of the files that the process may have open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +157,12 @@ class Workers:
         """
         self._digests, self._cancel = digests, cancel
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
-        _allow_open(sum(len(checkpoint.files) for checkpoint in self.checkpoints) * (1 + self.direct))
         with contextlib.ExitStack() as stack:
+            files = OpenFiles(share=SOURCES_SHARE)
+            stack.callback(files.close)
             for m, checkpoint in enumerate(self.checkpoints):
                 opened = [
-                    stack.enter_context(open_source(path, direct=self.direct, resident=self._resident))
+                    open_source(path, direct=self.direct, resident=self._resident, files=files)
                     for path in checkpoint.files
                 ]
                 self._sources.append([*opened, *_decoded(checkpoint, opened, found, m)])
@@ -184,6 +184,8 @@ class Workers:
                 raise
         if self._error is not None:
             raise self._error
+        for checkpoint in self.checkpoints:
+            checkpoint.require_unchanged()
 
     def _stop(self, error: BaseException) -> None:
         with self._lock:
@@ -232,17 +234,6 @@ class Workers:
                 self._digests[m][file].update(offset, views[m][shift : shift + nbytes])
             shifts.append(shift)
         return Slices(number, block, buffer, stride, tuple(shifts))
-
-
-def _allow_open(files: int) -> None:
-    """Raise the system's limit on open files as far as this pass needs: nanotron has a file for every parameter and rank."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = files + SPARE_FILES
-    if wanted <= soft:
-        return
-    if hard != resource.RLIM_INFINITY and wanted > hard:
-        raise BlendError(f"the ingredients lie in {files:,} files, and {hard:,} may be open here: raise `ulimit -Hn`")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _decoded(checkpoint: Checkpoint, opened: Sequence[Reader], found: Sequence[Span], m: int) -> list[Reader]:

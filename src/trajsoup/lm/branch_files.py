@@ -27,6 +27,7 @@ from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_
 from trajsoup.store.confined import append_own
 from trajsoup.store.json_file import decode_json
 from trajsoup.store.publish import sync_tree
+from trajsoup.store.regular import copy_small, read_words
 from trajsoup.store.runs import STATE
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def save_checkpoint(
             placed.model.save_pretrained(unfinished, state_dict=weights)
             for name in (*TOKENIZER_FILES, *BESIDE_TOKENIZER):
                 if tokenizer is not None and (tokenizer / name).is_file():
-                    shutil.copyfile(tokenizer / name, unfinished / name)
+                    copy_small(tokenizer / name, unfinished / name)
     accelerator.wait_for_everyone()
     return out
 
@@ -150,7 +151,7 @@ def rewind_metrics(folder: Path, *, tokens: int) -> None:
     """Drop the lines after `tokens`: they are written again, the same, by the resumed branch."""
     path = folder / METRICS
     if path.is_file():
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_words(path).splitlines()
         kept = [line for line in lines if _tokens_of(line) is not None and (_tokens_of(line) or 0) <= tokens]
         temporary = path.with_name(f".{METRICS}.unfinished")
         temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

@@ -24,6 +24,7 @@ from trajsoup.errors import CorpusError, install
 from trajsoup.lm.documents import Document
 from trajsoup.lm.tasks.training import task_documents
 from trajsoup.store.fields import At, parse_name
+from trajsoup.store.regular import read_words
 
 FORK_POINTS = Path(__file__).parent / "fork_points"  # models pretrained on this corpus, a seed each: `make fork-points`
 FORK_POINT = FORK_POINTS / "0"  # with the tokenizer that all have
@@ -136,7 +137,7 @@ def _in_any_order(files: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
+    return read_words(path, errors="replace")
 
 
 def _cut(text: str, most: int) -> str:

@@ -33,6 +33,7 @@ from trajsoup.store.digest import sha256_file
 from trajsoup.store.fields import Name
 from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import publishing
+from trajsoup.store.regular import opened, read_small
 
 FORMAT = 3  # raise it when the same input would give other tokens
 Files = tuple[Path, ...]
@@ -167,7 +168,7 @@ def require_vocabulary(corpus: Corpus, *, vocab_size: int, model: str) -> None:
 def require_same_tokenizer(corpus: Corpus, *, model: Path) -> None:
     """Refuse a model folder whose tokenizer is another than the corpus's. A folder without one is not checked."""
     theirs, ours = model / "tokenizer.json", corpus.tokenizer / "tokenizer.json"
-    if not theirs.is_file() or theirs.read_bytes() == ours.read_bytes():
+    if not theirs.is_file() or read_small(theirs) == read_small(ours):
         return
     theirs_vocab, ours_vocab = load_tokenizer(model).get_vocab(), load_tokenizer(corpus.tokenizer).get_vocab()
     if theirs_vocab != ours_vocab:
@@ -286,8 +287,9 @@ def _open(
                 )
             tokens: NDArray[Any] = np.zeros(0, record.dtype)
         else:
-            tokens = np.memmap(folder / f"{split.value}.tokens", record.dtype, "r")
-        with np.load(folder / f"{split.value}.npz") as file:
+            with opened(folder / f"{split.value}.tokens") as file:
+                tokens = np.memmap(file, record.dtype, "r")
+        with opened(folder / f"{split.value}.npz") as packed, np.load(packed) as file:
             arrays = dict(file)
         sets[split.value] = TokenSet(
             tokens=tokens,

@@ -26,6 +26,7 @@ from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.formats.safetensors import SINGLE
 from trajsoup.store.json_file import json_text, load_json
 from trajsoup.store.publish import publishing, write_atomic
+from trajsoup.store.regular import copy_small
 
 if TYPE_CHECKING:
     import torch
@@ -120,5 +121,5 @@ def _write(model: torch.nn.Module, source: Checkpoint, out: Path, learned: int) 
         save_file(weights, unfinished / SINGLE, metadata={"format": "pt"})
         for file in source.side_files():
             (unfinished / file).parent.mkdir(parents=True, exist_ok=True)
-            (unfinished / file).write_bytes((source.folder / file).read_bytes())
+            copy_small(source.folder / file, unfinished / file)
         write_atomic(unfinished / LEARNED, json_text({"tokens": learned}))

@@ -7,6 +7,7 @@ A text file is one document. A line of JSONL and a row of Parquet is one documen
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,14 @@ from typing import Any
 
 from trajsoup.errors import CorpusError
 from trajsoup.store.json_file import decode_json
+from trajsoup.store.regular import opened, read_words
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py", ".text")
 LINE_SUFFIXES = (".jsonl", ".ndjson", ".json")
 TABLE_SUFFIXES = (".parquet",)
 TOKEN_SUFFIXES = (".npy", ".bin")
 DEFAULT_SOURCE = "text"
+MOST_TEXT_BYTES = 16 << 30  # of one document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ def read_documents(path: Path, *, text_field: str = "text", source_field: str = 
     """Yield the documents of one text, JSONL or Parquet file."""
     try:
         if path.suffix in TEXT_SUFFIXES:
-            yield Document(text=path.read_text(encoding="utf-8"))
+            yield Document(text=read_words(path, limit=MOST_TEXT_BYTES))
         elif path.suffix in LINE_SUFFIXES:
             yield from _lines(path, text_field, source_field)
         else:
@@ -67,7 +70,7 @@ def read_documents(path: Path, *, text_field: str = "text", source_field: str = 
 
 
 def _lines(path: Path, text_field: str, source_field: str) -> Iterator[Document]:
-    with path.open(encoding="utf-8") as file:
+    with io.TextIOWrapper(opened(path), encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue

@@ -24,6 +24,7 @@ import numpy as np
 from trajsoup.core.scores import TaskResult
 from trajsoup.errors import ScoreError, install
 from trajsoup.store.digest import sha256_file
+from trajsoup.store.regular import read_words
 
 YAML_SUFFIXES = (".yaml", ".yml")
 _INCLUDE = re.compile(r"^include:\s*[\"']?([^\s\"']+)", re.MULTILINE)
@@ -208,7 +209,7 @@ def _task_files(settings: HarnessSettings) -> Iterator[Path]:
         seen.add(file)
         yield file
         if file.suffix in YAML_SUFFIXES:
-            included = _INCLUDE.findall(file.read_text(encoding="utf-8"))
+            included = _INCLUDE.findall(read_words(file))
             waiting += [file.parent / name for name in included]
 
 

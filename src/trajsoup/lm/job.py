@@ -22,6 +22,7 @@ from trajsoup.core.recipe import Recipe
 from trajsoup.errors import TrainError
 from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.regular import opened
 from trajsoup.store.runs import STATE
 
 RECORD = "branch.json"
@@ -69,7 +70,8 @@ class TokenFile:
     def open(self) -> NDArray[Any]:
         """Map the tokens into memory, read-only."""
         try:
-            return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, (self.length,))
+            with opened(self.path) as file:
+                return np.memmap(file, np.dtype(self.dtype), "r", self.offset, (self.length,))
         except (OSError, ValueError) as error:
             raise TrainError(f"cannot read the tokens of {self.path}: {error}: tokenise the corpus again") from error
 
@@ -169,7 +171,7 @@ def fork_point_digest(folder: Path) -> str:
     for path in files:
         size = path.stat().st_size
         digest.update(f"{path.name}:{size}:".encode())
-        with path.open("rb") as file:
+        with opened(path) as file:
             if path.name == "config.json" or size <= SAMPLES * SAMPLE_BYTES:
                 digest.update(file.read())
                 continue

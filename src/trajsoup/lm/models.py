@@ -10,13 +10,13 @@ far slower on a CPU, where its linear attention has no kernel. `llama` is dense:
 from __future__ import annotations
 
 import contextlib
-import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajsoup.errors import CheckpointError, OutputError, TrainError
 from trajsoup.store.publish import publishing
+from trajsoup.store.regular import copy_small
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -156,7 +156,7 @@ def as_float32(folder: Path, out: Path) -> Path:
         with contextlib.suppress(OutputError), publishing(out) as unfinished:  # or another process makes the same one
             for path in folder.iterdir():
                 if path.suffix != ".safetensors":
-                    shutil.copyfile(path, unfinished / path.name)
+                    copy_small(path, unfinished / path.name)
                     continue
                 weights = {name: tensor.to(torch.float32) for name, tensor in load_file(path).items()}
                 save_file(weights, unfinished / path.name, metadata={"format": "pt"})

@@ -15,6 +15,7 @@ from trajsoup.core.splits import Split
 from trajsoup.errors import CorpusError
 from trajsoup.lm.documents import Document
 from trajsoup.store.json_file import json_text
+from trajsoup.store.regular import opened
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -78,7 +79,8 @@ class TokenWriter:
     def add_tokens(self, split: Split, path: Path) -> None:
         """Take a file of tokens: .npy with its own dtype, or .bin of uint16. The tail after the last end is cut."""
         try:
-            tokens = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(path, "<u2", "r")
+            with opened(path) as file:  # a regular one
+                tokens = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(file, "<u2", "r")
         except (ValueError, OSError) as error:
             raise CorpusError(f"{path} cannot be read as tokens ({error}): write it again as a 1-D .npy") from error
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":

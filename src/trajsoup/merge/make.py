@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trajsoup.engine.blend import blend
 from trajsoup.engine.executor import Executor
@@ -21,7 +22,7 @@ from trajsoup.engine.workers import Options
 from trajsoup.errors import OutputError
 from trajsoup.merge.plan import SoupPlan, require_output
 from trajsoup.merge.policy import policy
-from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_provenance
+from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_record, write_side_files
 from trajsoup.store.checkpoint import INDEX
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.formats.lora import Lora
@@ -29,6 +30,8 @@ from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.upload import uploading
+
+ASIDE = ".aside"  # in the folder of the output, while the weights are made
 
 
 def make_soup(
@@ -51,8 +54,29 @@ def make_soup(
     if executor is not None and (what := plan.one_machine):
         raise OutputError(f"{what} is written by one machine: leave out --engine")
 
+    def prepared(records: Path) -> None:
+        """Judge and copy the side files; they take their place, and make the folder a model, after the last weight."""
+        (records / ASIDE).mkdir()
+        write_side_files(provenance_of(plan, {}, {}, digest=False), records / ASIDE)
+
+    def recorded(
+        hashes: Mapping[str, tuple[str, ...]],
+        files: Mapping[str, str],
+        records: Path,
+        *,
+        requantised: Mapping[str, Any] | None = None,
+    ) -> Provenance:
+        made = replace(provenance_of(plan, hashes, files, digest=digest), requantised=requantised)
+        for checkpoint in plan.checkpoints.values():  # machines that share the work open it each for itself
+            checkpoint.require_unchanged()
+        for path in (records / ASIDE).iterdir():
+            path.rename(records / path.name)
+        (records / ASIDE).rmdir()
+        return write_record(made, records)
+
     def together(folder: Place, records: Path) -> Provenance:
         assert executor is not None
+        prepared(records)
         hashes, files = blend_shards(
             plan.checkpoints,
             plan.row,
@@ -64,9 +88,10 @@ def make_soup(
             options=options,
             progress=progress,
         )
-        return write_provenance(provenance_of(plan, hashes, files, digest=digest), records)
+        return recorded(hashes, files, records)
 
     def here(sink: FileSink | ObjectSink, records: Path) -> Provenance:
+        prepared(records)
         wide = plan.layout.wide
         fp8 = None if wide is None else Requantising(sink, plan.layout, accelerate=(options or Options()).accelerate)
         hashes = blend(
@@ -79,8 +104,7 @@ def make_soup(
             options=options,
             progress=progress,
         )
-        provenance = provenance_of(plan, hashes, sink.finish(), digest=digest)
-        return write_provenance(replace(provenance, requantised=fp8 and fp8.record()), records)
+        return recorded(hashes, sink.finish(), records, requantised=fp8 and fp8.record())
 
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:

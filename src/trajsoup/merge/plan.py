@@ -24,6 +24,7 @@ from trajsoup.engine.layout import Layout, make_layout, same_layout
 from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, decide, row_of
+from trajsoup.merge.provenance import unread_card
 from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.formats import Format
@@ -35,6 +36,7 @@ from trajsoup.store.source import DIRECT_READ_BYTES, PAGE, aligned_buffer, is_wa
 from trajsoup.store.upload import require_absent
 
 OPEN_REQUESTS = 16
+LISTED = 8  # files in a note
 DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
 
 
@@ -262,6 +264,12 @@ def _warnings(template: Checkpoint) -> list[str]:
         "file into it"
         for file in missing_code(template)
     ]
+    if (wrong := unread_card(template.folder)) is not None:
+        found.append(f"the licence of {template.folder} is not carried over: {wrong}")
+    left = template.left_behind()
+    if left:
+        more = f", and {len(left) - LISTED} more" if len(left) > LISTED else ""
+        found.append(f"left out of the output: {', '.join(left[:LISTED])}{more}")
     return found
 
 
@@ -286,10 +294,12 @@ def explicit_row(weights: Mapping[str, float] | Sequence[tuple[Place | str, floa
     """
     pairs: list[tuple[Place | str, float]] = [*(weights.items() if isinstance(weights, Mapping) else weights)]
     found: dict[str, float] = {}
+    real: set[Place] = set()
     for path, weight in pairs:
         key = absolute(path)
-        if key in found or any(place(key).resolve() == place(other).resolve() for other in found):
+        if (target := place(key).resolve()) in real:
             raise BlendError(f"{path} is given twice: name each ingredient once, with the weight it should have in all")
+        real.add(target)
         found[key] = float(weight)
     row = Row(name="explicit", weights=found)
     return row.normalized() if normalize else row
@@ -313,14 +323,15 @@ def require_output(plan: SoupPlan, out: Place | str) -> None:
 
 def _refuse_copies(checkpoints: Mapping[str, Checkpoint]) -> None:
     """Refuse two ingredients with the same bytes: a checkpoint must not count twice. Reads a sample, hashes suspects."""
-    seen: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for key, checkpoint in checkpoints.items():
-        suspects = seen.setdefault("".join(sample_digest(path) for path in checkpoint.files), [])
-        for other in suspects:
-            pairs = zip(checkpoint.files, checkpoints[other].files, strict=True)
-            if all(sha256_file(mine) == sha256_file(theirs) for mine, theirs in pairs):
+        alike.setdefault("".join(sample_digest(path) for path in checkpoint.files), []).append(key)
+    for suspects in alike.values():
+        seen: dict[tuple[str, ...], str] = {}
+        for key in suspects if len(suspects) > 1 else ():
+            whole = tuple(sha256_file(path) for path in checkpoints[key].files)
+            if (other := seen.setdefault(whole, key)) != key:
                 raise BlendError(f"{other} and {key} are the same checkpoint: leave one of them out")
-        suspects.append(key)
 
 
 def read_rate(plan: SoupPlan, *, sample_bytes: int = 64 << 20) -> float:

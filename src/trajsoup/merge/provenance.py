@@ -5,9 +5,9 @@ Nothing in the record depends on the clock, so the same merge gives the same byt
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,12 +24,14 @@ from trajsoup.core.soup import Row
 from trajsoup.engine.layout import Layout
 from trajsoup.errors import StudyError
 from trajsoup.merge.choice import Choice
-from trajsoup.store.checkpoint import INDEX, Checkpoint
+from trajsoup.store.checkpoint import INDEX, MOST_SIDE_BYTES, Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.json_file import json_text, load_json
 from trajsoup.store.names import NameMap
-from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.regular import copy_small, read_words
+from trajsoup.store.remote import Place
+from trajsoup.store.shown import shown_name
 from trajsoup.store.yaml_file import decode_yaml
 
 FORMAT = "trajsoup/soup/1"
@@ -81,7 +83,7 @@ class Provenance:
             "soup": self.row.name,
             "choice": None if self.choice is None else _done(self.choice),
             **({} if self.promise is None else {"promise": asdict(self.promise)}),
-            "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even once"
+            "arithmetic": "fp32 sum of 16-bit tensors divided once, fp64 for wider ones; rounded to nearest even"
             if self.row.uniform
             else "fp64 weighted sum, rounded to nearest even once",
             "uniform": self.row.uniform,
@@ -106,16 +108,13 @@ class Provenance:
         }
 
 
-def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
-    """Copy the side files and write index, model card and soup.json into the output; return what was recorded."""
+def write_side_files(provenance: Provenance, folder: Path) -> None:
+    """Copy the side files and write index and model card into the output: before the first weight is read, so that what
+    is wrong with them is known then. Of the ingredients' hashes nothing is said yet."""
     for relative in provenance.template.side_files():
         target = folder / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = provenance.template.folder / relative
-        if isinstance(source, RemotePath):
-            target.write_bytes(source.read_bytes())
-        else:
-            shutil.copyfile(source, target)
+        copy_small(provenance.template.folder / relative, target, limit=MOST_SIDE_BYTES)
     _say_dtype(folder / "config.json", provenance)
     _say_quantization(folder / "config.json", provenance)
     if provenance.layout.listing is not None:
@@ -126,11 +125,16 @@ def write_provenance(provenance: Provenance, folder: Path) -> Provenance:
         for beside in TRAINERS_OWN:
             source = (provenance.state or provenance.template).folder / beside
             if source.is_file():
-                (folder / beside).write_bytes(source.read_bytes())
+                (folder / beside).unlink(missing_ok=True)
+                copy_small(source, folder / beside, limit=MOST_SIDE_BYTES)
     index = provenance.layout.index()
     if index is not None:
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(model_card(provenance), encoding="utf-8")
+
+
+def write_record(provenance: Provenance, folder: Path) -> Provenance:
+    """Write soup.json into the output, which holds everything else; return what was recorded."""
     weights = {file.name for file in provenance.layout.files}
     side = {
         str(path.relative_to(folder)): sha256_file(path)
@@ -170,7 +174,7 @@ def model_card(provenance: Provenance) -> str:
             if c
             else ["", "", f"{i.weight:.6g}", "", ""]
         )
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        lines.append(f"| {' | '.join(shown_name(cell).replace('|', chr(92) + '|') for cell in cells)} |")
     if provenance.row.groups:
         lines += [
             "",
@@ -198,7 +202,7 @@ def _say_dtype(config: Path, provenance: Provenance) -> None:
     after = {t.dtype for file in provenance.layout.files for t in file.header.tensors.values()} & names.keys()
     if before == after or len(after) != 1 or not config.is_file():
         return
-    text = config.read_text(encoding="utf-8")
+    text = read_words(config)
     renamed = re.sub(r'("(?:torch_)?dtype"\s*:\s*)"\w+"', rf'\1"{names[after.pop()]}"', text)
     config.write_text(renamed, encoding="utf-8")
 
@@ -240,16 +244,33 @@ def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:
 
 def _inherited(folder: Place) -> dict[str, Any]:
     """Licence fields of the fork point's model card: they bind the soup too."""
+    with contextlib.suppress(StudyError):  # `unread_card` says so
+        return _front_matter(folder)
+    return {}
+
+
+def unread_card(folder: Place) -> str | None:
+    """What is wrong with the head of a model card; None: nothing is."""
+    try:
+        _front_matter(folder)
+    except StudyError as error:
+        return str(error)
+    return None
+
+
+def _front_matter(folder: Place) -> dict[str, Any]:
     card = folder / "README.md"
     if not card.is_file():
         return {}
-    parts = card.read_text(encoding="utf-8", errors="replace").split("---", 2)
-    try:
-        data = decode_yaml(parts[1], where=card) if len(parts) == 3 and not parts[0].strip() else {}
-    except StudyError:
-        return {}
+    parts = read_words(card, errors="replace").split("---", 2)
+    data = decode_yaml(parts[1], where=card) if len(parts) == 3 and not parts[0].strip() and parts[1].strip() else {}
     keep = ("license", "license_name", "license_link", "language", "library_name", "pipeline_tag")
-    return {key: data[key] for key in keep if key in data}
+    found = {key: data[key] for key in keep if key in data}
+    return {key: value for key, value in found.items() if isinstance(value, str) or _are_words(value)}
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _score(value: float | None) -> str:

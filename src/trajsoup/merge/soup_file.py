@@ -4,12 +4,12 @@ fork_point: base              # optional: layout and side files come from here
 normalize: false              # optional: divide the weights by their sum
 ingredients:
   - {path: runs/a/checkpoint-100, weight: 0.5}
-  - {path: s3://bucket/b/checkpoint-100, weight: 0.5}    # no weights at all: a plain mean
+  - {path: s3://bucket/b/checkpoint-100, weight: 0.5}    # with --allow-url s3://bucket; no weights at all: a plain mean
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from trajsoup.core.soup import Row
 from trajsoup.errors import StudyError
 from trajsoup.merge.plan import explicit_row
 from trajsoup.store.fields import At, PlaceBeside, read
-from trajsoup.store.remote import Place
+from trajsoup.store.remote import Place, require_allowed
 from trajsoup.store.yaml_file import load_yaml
 
 
@@ -87,13 +87,18 @@ def _from_mergekit(data: Mapping[str, Any], *, where: Path) -> dict[str, Any]:
     }
 
 
-def load_soup_file(path: Path | str, *, normalize: bool = False) -> tuple[Row, Place | None]:
-    """Return the row and the fork point, if it names one. Paths are relative to the file."""
+def load_soup_file(
+    path: Path | str, *, normalize: bool = False, allow_urls: Sequence[str] = ()
+) -> tuple[Row, Place | None]:
+    """Return the row and the fork point, if it names one. Paths are relative to the file; URLs must be below one of
+    `allow_urls`."""
     path = Path(path)
     data = load_yaml(path)
     file = read(
         SoupFile, _from_mergekit(data, where=path) if "merge_method" in data else data, where=At(path, path.parent)
     )
+    for named in (*(item.path for item in file.ingredients), file.fork_point):
+        require_allowed(str(named), named_in=path, allowed=allow_urls)
     share = 1 / len(file.ingredients)
     pairs = [(str(item.path), share if item.weight is None else item.weight) for item in file.ingredients]
     return explicit_row(pairs, normalize=normalize or file.normalize), file.fork_point

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -12,21 +13,33 @@ from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
 from trajsoup.engine.requantise import Requantising
+from trajsoup.engine.sinks import SINK_SHARE
 from trajsoup.engine.workers import Options
-from trajsoup.errors import CheckpointError, VerifyError
+from trajsoup.errors import BlendError, CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
-from trajsoup.store.checkpoint import INDEX, Checkpoint, open_checkpoint, renamed, require_same
+from trajsoup.store.checkpoint import (
+    INDEX,
+    WEIGHT_LIKE,
+    Checkpoint,
+    files_below,
+    open_checkpoint,
+    renamed,
+    require_same,
+)
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.json_file import read_json
 from trajsoup.store.names import NameMap
-from trajsoup.store.remote import Place, place
+from trajsoup.store.open_files import OpenFiles
+from trajsoup.store.remote import Place, place, require_allowed
+from trajsoup.store.shown import is_plain, shown_name
 from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 SAMPLE_ITEMS = 4096  # of every tensor
 AGAIN = "make the soup again"
+LOADED = (*WEIGHT_LIKE, ".py", ".so", ".json", ".jinja", ".model")  # what a loader may act on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +78,13 @@ class SoupRecord:
 class Verification:
     """What was checked, and held."""
 
-    files: int
+    files: int  # weight files that have their recorded sha256
     side_files: int
     tensors: int
     values: int  # recomputed from the ingredients and equal bit by bit
     full: bool
     unhashed: tuple[str, ...] = ()  # files whose sha256 was never recorded
+    unknown: tuple[str, ...] = ()  # files in the folder that the record does not name, and that no loader reads
 
 
 def verify_soup(
@@ -79,13 +93,15 @@ def verify_soup(
     full: bool = False,
     seed: int = 0,
     relocate: Mapping[str, str] | None = None,
+    allow_urls: Sequence[str] = (),
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Verification:
     """Raise `VerifyError` at the first thing that is not as recorded.
 
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
-    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved.
+    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved. An ingredient in a store
+    is read if the soup is in the same one, or if its URL is below one of `allow_urls`.
 
     >>> verify_soup("soup", full=True).values  # doctest: +SKIP
     """
@@ -93,23 +109,24 @@ def verify_soup(
     record = read_record(path)
     unhashed = _check_hashes(path, record.output)
     output = open_checkpoint(path)
+    _check_files(path, record.output, output)
+    unknown = _unlisted(path, record.output)
     _check_index(path, output)
     listed = {i.path: i for i in record.ingredients}  # by the recorded path: its order is that of the sums
-    names = None if record.names is None else NameMap.from_record(record.names)
-    adapters = None if record.lora_base is None else Lora(_moved(record.lora_base, relocate or {}))
-    checkpoints = {key: renamed(_open_moved(key, relocate or {}, adapters), names) for key in listed}
+    row, names = _row(path, record), _names(path, record)
+    places = {key: _moved(key, relocate or {}) for key in (*listed, *([record.lora_base] if record.lora_base else ()))}
+    for key, moved in places.items():
+        if moved == key:
+            require_allowed(moved, named_in=path, allowed=allow_urls)
+    adapters = None if record.lora_base is None else Lora(places[record.lora_base])
+    checkpoints = {key: renamed(_open_moved(places[key], adapters), names) for key in listed}
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
     _check_tensors(output, first)
-    weights = {key: i.weight for key, i in listed.items() if i.weight}
-    if record.uniform:
-        weights = dict.fromkeys(weights, 1 / len(weights))
     exact_from = record.exact_from
-    if exact_from is not None and exact_from not in checkpoints:
-        raise VerifyError(f"{path / RECORD} is damaged (exact_from is no ingredient): make the soup again")
     layout = layout_of(output)
-    ordered = [checkpoints[key] for key in sorted(weights.keys() | ({exact_from} if exact_from else set()))]
+    ordered = [checkpoints[key] for key in sorted(row.weights.keys() | ({exact_from} if exact_from else set()))]
     wide = layout.wide or layout
     parts = (
         spans(wide, ordered)
@@ -119,7 +136,7 @@ def verify_soup(
     with _Comparison(path, layout) as comparison:
         hashes = blend(
             checkpoints,
-            [Row(name=record.soup, weights=weights, groups=record.groups)],
+            [row],
             [comparison if layout.wide is None else Requantising(comparison, layout)],
             layout=wide,
             exact_from=exact_from,
@@ -131,12 +148,13 @@ def verify_soup(
     if full:
         _check_ingredients(listed, checkpoints, hashes)
     return Verification(
-        files=len(output.files),
-        side_files=len(record.output.side_files),
+        files=sum(digest is not None for digest in record.output.files.values()),
+        side_files=sum(digest is not None for digest in record.output.side_files.values()),
         tensors=len(output.tensors),
         values=sum(part.items for part in parts),
         full=full,
         unhashed=unhashed,
+        unknown=unknown,
     )
 
 
@@ -166,7 +184,8 @@ class _Comparison:
 
     def __init__(self, folder: Place, layout: Layout) -> None:
         self.layout = layout
-        self._sources = [open_source(folder / file.name) for file in layout.files]
+        self._files = OpenFiles(share=SINK_SHARE)
+        self._sources = [open_source(folder / file.name, files=self._files) for file in layout.files]
 
     def write(self, file: int, offset: int, block: memoryview) -> None:
         stored = memoryview(bytearray(len(block)))
@@ -187,16 +206,69 @@ class _Comparison:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for source in self._sources:
-            source.__exit__(None, None, None)
+        self._files.close()
+
+
+def _inconsistent(path: Place, what: str) -> VerifyError:
+    return VerifyError(f"{path / RECORD} is damaged ({what}): {AGAIN}")
+
+
+def _row(path: Place, record: SoupRecord) -> Row:
+    """The row of the record, which must be one that `merge` could have written."""
+    weights = {i.path: i.weight for i in record.ingredients}
+    if len(weights) < len(record.ingredients):
+        raise _inconsistent(path, "an ingredient stands there twice")
+    if record.exact_from is not None and record.exact_from not in weights:
+        raise _inconsistent(path, "exact_from is no ingredient")
+    used = {key: weight for key, weight in weights.items() if weight or key != record.exact_from}
+    try:
+        row = Row(name=record.soup, weights=used, groups=record.groups)
+        row.require_sum_one()
+    except BlendError as error:
+        raise _inconsistent(path, str(error)) from error
+    if row.uniform != record.uniform:
+        raise _inconsistent(
+            path, f"it says uniform: {record.uniform}, and its weights are {sorted({*used.values()})[:4]}"
+        )
+    return row
+
+
+def _names(path: Place, record: SoupRecord) -> NameMap | None:
+    try:
+        return None if record.names is None else NameMap.from_record(record.names)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _inconsistent(path, f"its names cannot be read ({error!r:.100})") from error
+
+
+def _check_files(path: Place, recorded: RecordedOutput, output: Checkpoint) -> None:
+    """The weights that a loader finds are those that the record names."""
+    listed, there = recorded.files.keys(), {*output.names} - {*recorded.side_files}
+    if absent := sorted(listed - {*output.names}):
+        raise VerifyError(f"{path / absent[0]} is missing: the folder is incomplete; copy or make it again")
+    if extra := sorted(there - listed):
+        raise _inconsistent(path, f"it says nothing of {extra[0]}, which holds weights")
+
+
+def _unlisted(path: Place, recorded: RecordedOutput) -> tuple[str, ...]:
+    """Files that the record does not name. One that a loader would read is refused."""
+    known = {*recorded.files, *recorded.side_files, RECORD}
+    found = sorted(name for name in files_below(path) if name not in known)
+    for name in found:
+        if name.endswith(LOADED):
+            raise VerifyError(f"{path / shown_name(name)} is not in the record, and loaders may read it: remove it")
+    return tuple(found)
 
 
 def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
     unhashed: list[str] = []
     for name, wanted in {**output.files, **output.side_files}.items():
-        file = path / name
-        if path.resolve() not in file.resolve().parents:
-            raise VerifyError(f"{path / RECORD} names {name!r}, which is outside the folder: it must not be trusted")
+        place(name)  # is a name
+        file, parts = path / name, Path(name).parts
+        inside = is_plain(name) and not Path(name).is_absolute() and ".." not in parts
+        if not inside or path.resolve() not in file.resolve().parents:
+            raise VerifyError(
+                f"{path / RECORD} names {name!r:.200}, which is outside the folder: it must not be trusted"
+            )
         if not file.is_file():
             raise VerifyError(f"{file} is missing: the folder is incomplete; copy or make it again")
         if wanted is None:
@@ -224,7 +296,7 @@ def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
         if name not in output.tensors:
             raise VerifyError(f"{output.path} lacks tensor {name!r}, which every ingredient has")
         twin = output.tensors[name]
-        if twin.shape != tensor.shape or (twin.dtype != tensor.dtype and tensor.dtype not in FLOATS):
+        if twin.shape != tensor.shape or (twin.dtype != tensor.dtype and not {twin.dtype, tensor.dtype} <= FLOATS):
             raise VerifyError(
                 f"tensor {name!r} is {twin.dtype} {list(twin.shape)}, in the ingredients {tensor.dtype} {list(tensor.shape)}"
             )
@@ -245,9 +317,9 @@ def _check_ingredients(
                 raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
 
 
-def _open_moved(path: str, relocate: Mapping[str, str], format: Format | None) -> Checkpoint:
+def _open_moved(path: str, format: Format | None) -> Checkpoint:
     try:
-        return open_checkpoint(_moved(path, relocate), format=format)
+        return open_checkpoint(path, format=format)
     except CheckpointError as error:
         raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
 

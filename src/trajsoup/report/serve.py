@@ -12,14 +12,16 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajsoup.errors import StudyError
+from trajsoup.errors import ReportError, StudyError
 from trajsoup.report.page import LIVE_POLICY, Parts, page_parts, plotly_script, render_page
 from trajsoup.report.study import open_study
+from trajsoup.store.regular import opened
 from trajsoup.study.records.files import FOLDER
 from trajsoup.study.train.outcomes import METRICS, OUTCOME
 
@@ -43,6 +45,8 @@ FILES = {
     ".txt": "text/plain",
 }
 MOST_BYTES = 50_000_000
+PIECE_BYTES = 256 << 10
+MOST_READERS = 256  # at once
 
 
 def fingerprint(study: Path) -> str:
@@ -68,41 +72,46 @@ class LivePage:
         self._lock = threading.Lock()
         self._version = ""
         self._parts: Parts | None = None
-        self._page = ""
+        self._page = self._changes = b""
 
-    def current(self, *, whole: bool) -> tuple[str, str]:
+    def current(self, *, whole: bool) -> tuple[str, bytes]:
         """Return the version and the page (or, for a page that is open, its parts as JSON)."""
         with self._lock:
             version = fingerprint(self.study)
             if version != self._version or self._parts is None:
                 records = open_study(self.study)
                 self._parts = page_parts(records)
-                self._page = render_page(records, parts=self._parts, live=version)
+                self._page = render_page(records, parts=self._parts, live=version).encode()
+                self._changes = self._parts.json().encode()
                 self._version = version
-            return self._version, self._page if whole else self._parts.json()
+            return self._version, self._page if whole else self._changes
 
 
 def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = LOOPBACK) -> Starlette:
-    """Build the app for one study. `hosts` are the names a request may use; ("*",) where a token is asked for."""
+    """Build the app for one study. `hosts` are the names a request may use; any, where a token is asked for."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
-    from starlette.responses import HTMLResponse, PlainTextResponse, StreamingResponse
+    from starlette.responses import PlainTextResponse, StreamingResponse
     from starlette.responses import Response as Plain
     from starlette.routing import Route
 
     study = study.resolve()
     live = LivePage(study)
 
+    def sent(data: bytes, media_type: str) -> Response:
+        """In pieces, each sent before the next is taken: what slow readers wait for is in memory once, for all of them."""
+        size = {"Content-Length": str(len(data))}
+        return StreamingResponse(pieces(data), media_type=media_type, headers=size)
+
     def page(request: Request) -> Response:
         try:
-            return HTMLResponse(live.current(whole=True)[1])
+            return sent(live.current(whole=True)[1], "text/html; charset=utf-8")
         except StudyError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
 
     def parts(request: Request) -> Response:
         try:
-            return Plain(live.current(whole=False)[1], media_type="application/json")
+            return sent(live.current(whole=False)[1], "application/json")
         except StudyError as error:
             return PlainTextResponse(f"{error}\n", status_code=503)
 
@@ -113,7 +122,7 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
         path = inside(study, request.path_params["path"])
         if path is None:
             return PlainTextResponse("no such file in this study\n", status_code=404)
-        return Plain(path.read_bytes(), media_type=FILES[path.suffix])
+        return StreamingResponse(pieces_of(path), media_type=FILES[path.suffix])
 
     async def events(request: Request) -> Response:
         since = request.headers.get("last-event-id") or request.query_params.get("since", "")
@@ -128,13 +137,27 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
             Route("/files/{path:path}", file, methods=["GET"]),
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-            Middleware(_Guard, token=token),
+            Middleware(_Guard, token=token, hosts=hosts),
         ],
     )
     app.state.stopping = lambda: False
     app.state.live = live
     return app
+
+
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """One after another."""
+    for begin in range(0, len(data), PIECE_BYTES):
+        yield data[begin : begin + PIECE_BYTES]
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """The same of a file, of which no more is sent than may be shown."""
+    with contextlib.suppress(OSError), opened(path) as file:
+        for _ in range(-(-MOST_BYTES // PIECE_BYTES)):
+            if not (piece := file.read(PIECE_BYTES)):
+                return
+            yield piece
 
 
 def inside(study: Path, relative: str) -> Path | None:
@@ -169,8 +192,8 @@ async def _changes(request: Request, study: Path, since: str) -> AsyncIterator[s
 class _Guard:
     """Asks for the token, and puts the same careful headers on every answer."""
 
-    def __init__(self, app: Any, *, token: str | None) -> None:
-        self.app, self.token = app, token
+    def __init__(self, app: Any, *, token: str | None, hosts: tuple[str, ...]) -> None:
+        self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -192,10 +215,12 @@ class _Guard:
 
         request = Request(scope)
         answer: Any = self.app
+        if self.token is None and host_of(request.headers.get("host", "")) not in self.hosts:
+            answer = PlainTextResponse("this page is not served under that name\n", status_code=400)
         if self.token is not None:
             if self._same(request.query_params.get("token")):
                 # the token leaves the address bar, so that it is not copied with a link
-                answer = RedirectResponse(request.url.path, status_code=303)
+                answer = RedirectResponse(f"/{request.url.path.lstrip('/')}", status_code=303)  # //host is elsewhere
                 answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
             elif not (self._same(request.cookies.get(COOKIE)) or self._same(_bearer(request))):
                 answer = PlainTextResponse(
@@ -207,22 +232,46 @@ class _Guard:
         return given is not None and hmac.compare_digest(given.encode(), (self.token or "").encode())
 
 
+def host_of(header: str) -> str:
+    """The name in a Host header, without its port: `[::1]:80` is ::1."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if ":" in header else header
+
+
 def _bearer(request: Request) -> str | None:
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     return value if scheme.lower() == "bearer" else None
 
 
-def run_server(study: Path, *, host: str, port: int, token: str | None) -> None:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that is bound, before anybody is told its address."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(128)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise ReportError(
+            f"cannot listen on port {port} of {host}: {error.strerror or error}: choose another --port or --host"
+        ) from error
+    return bound
+
+
+def run_server(study: Path, *, bound: socket.socket, host: str, token: str | None) -> None:
     """Serve until interrupted."""
     import uvicorn
 
-    hosts = LOOPBACK if token is None else ("*",)
-    app = make_app(study, token=token, hosts=hosts)
+    app = make_app(study, token=token, hosts=(*LOOPBACK, host))
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            host=host,
-            port=port,
+            limit_concurrency=MOST_READERS,
             log_level="warning",
             access_log=False,  # a log line would hold the token
             timeout_graceful_shutdown=2,
@@ -231,7 +280,7 @@ def run_server(study: Path, *, host: str, port: int, token: str | None) -> None:
     )
     app.state.stopping = lambda: server.should_exit  # open pages would keep the server alive
     threading.Thread(target=_warm, args=(app.state.live,), daemon=True).start()
-    server.run()
+    server.run(sockets=[bound])
 
 
 def _warm(live: LivePage) -> None:

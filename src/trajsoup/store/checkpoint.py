@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,14 +17,18 @@ from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.fp8 import dequantised
 from trajsoup.store.json_file import load_json
 from trajsoup.store.names import NameMap, renamed_tensors
+from trajsoup.store.regular import SMALL_BYTES, copy_small, read_small
 from trajsoup.store.remote import Place, RemotePath, place
+from trajsoup.store.shown import is_plain, shown_name
 from trajsoup.store.stored import EXACT, FLOATS, Stored
+from trajsoup.store.unchanged import State, require_unchanged, state_of
 
 WEIGHT_LIKE = (".safetensors", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", *PICKLES)
 NOT_SIDE_FILES = frozenset(
     {"trainer_state.json", "soup.json", "README.md", "metrics.csv", "metrics.jsonl", "study.yaml"}
 )
 NOT_MODEL_FOLDERS = (".", "checkpoint-", "global_step", "runs", "logs", "optimizer", "lr_scheduler", "random")
+MOST_SIDE_BYTES = SMALL_BYTES
 VOLATILE = frozenset({"transformers_version", "_name_or_path", "use_cache", "torch_dtype", "dtype", "_commit_hash"})
 _SAME_KIND = "Merge only checkpoints of one architecture and dtype"
 _SAME_CODE = "One soup runs one code: if both versions compute the same, put the same file into both folders"
@@ -36,6 +41,7 @@ class Checkpoint(Stored):
 
     path: Place  # as the user knows it: a folder or a file
     format: Format
+    states: tuple[State, ...]  # of its files, when it was opened: a pass compares them with those after it
     name_map: NameMap | None = None  # under which it was renamed
 
     @property
@@ -58,6 +64,10 @@ class Checkpoint(Stored):
             return {}
         return {key: value for key, value in load_json(path).items() if key not in VOLATILE}
 
+    def require_unchanged(self) -> None:
+        """Refuse what was read of it if a file is not as it was when it was opened."""
+        require_unchanged(self.files, self.states)
+
     def code(self) -> tuple[Path, ...]:
         """Python files that a loader runs with the weights (trust_remote_code), relative to `folder`."""
         if not (self.config.get("auto_map") or _names_code(self.folder / "tokenizer_config.json")):
@@ -65,15 +75,34 @@ class Checkpoint(Stored):
         return tuple(file for file in self.side_files() if file.suffix == ".py")
 
     def side_files(self) -> tuple[Path, ...]:
-        """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence."""
+        """Everything that travels with the weights, relative to `folder`: tokenizer, templates, code, licence.
+
+        Regular files of the folder itself, none above MOST_SIDE_BYTES: `left_behind` says what else was there."""
+        return self._beside[0]
+
+    def left_behind(self) -> tuple[str, ...]:
+        """What lies beside the weights and does not travel with them, and why."""
+        return self._beside[1]
+
+    @cached_property
+    def _beside(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
         found: list[Path] = []
+        left: list[str] = []
         weights = {*self.names}
         for parent, folders, names in _walk(self.folder):
             if self.path != self.folder:
                 folders.clear()  # a lone file: what lies deeper belongs to others
             folders[:] = sorted(name for name in folders if _travels(parent / name))
-            found += [_below(parent / name, self.folder) for name in sorted(names) if _is_side_file(name)]
-        return tuple(file for file in found if file.as_posix() not in weights)
+            left += [f"{shown_name(name)}/ is a link" for name in folders if _is_link(parent / name)]
+            for name in sorted(names):
+                path = parent / name
+                if not _is_side_file(name) or _below(path, self.folder).as_posix() in weights:
+                    continue
+                if (why := _unfit(path, self.folder)) is None:
+                    found.append(_below(path, self.folder))
+                else:
+                    left.append(f"{shown_name(name)} {why}")
+        return tuple(found), tuple(left)
 
 
 def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map: NameMap | None = None) -> Checkpoint:
@@ -85,7 +114,13 @@ def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map
     """
     path = place(path)
     format = format or require_format(path)
-    checkpoint = Checkpoint(path=path, format=format, **vars(format.open(path)))
+    if not is_plain(str(path)):
+        raise CheckpointError(
+            f"{shown_name(str(path))} has control characters or no UTF-8 in its name, which records could not keep: rename it"
+        )
+    stored = format.open(path)
+    states = tuple(state_of(file) for file in stored.files)
+    checkpoint = Checkpoint(path=path, format=format, states=states, **vars(stored))
     checkpoint = replace(
         checkpoint, tensors=dequantised(checkpoint.tensors, checkpoint.config, where=str(checkpoint.path))
     )
@@ -109,7 +144,7 @@ def side_files_here(checkpoint: Checkpoint, folder: Path) -> Path:
         return checkpoint.folder
     for name in checkpoint.side_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((checkpoint.folder / name).read_bytes())
+        copy_small(checkpoint.folder / name, folder / name)
     return folder
 
 
@@ -150,7 +185,7 @@ def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -
         raise _mismatch(first, other, _config_difference(mine, theirs))
     for file in (*TOKENIZER_FILES, *first.code()):
         mine, theirs = first.folder / file, other.folder / file
-        if mine.is_file() and theirs.is_file() and mine.read_bytes() != theirs.read_bytes():
+        if mine.is_file() and theirs.is_file() and read_small(mine) != read_small(theirs):
             raise _mismatch(
                 first, other, f"{file} differs", cure=_SAME_CODE if str(file).endswith(".py") else _SAME_KIND
             )
@@ -161,6 +196,13 @@ def same_dtypes(first: Checkpoint, other: Checkpoint) -> bool:
     return all(
         tensor.dtype == other.tensors[name].dtype for name, tensor in first.tensors.items() if name in other.tensors
     )
+
+
+def files_below(folder: Place) -> Iterator[str]:
+    """Every file below a folder, links and pipes too, by its path in it."""
+    for parent, folders, names in _walk(folder):
+        linked = [name for name in folders if _is_link(parent / name)]
+        yield from (_below(parent / name, folder).as_posix() for name in (*names, *linked))
 
 
 def _walk(folder: Place) -> Iterator[tuple[Place, list[str], list[str]]]:
@@ -197,6 +239,29 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
                 f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the "
                 "checkpoint to bf16 first, merge, then quantise the soup (FP8 needs block scales, NAME_scale_inv)"
             )
+
+
+def _is_link(path: Place) -> bool:
+    return isinstance(path, Path) and path.is_symlink()
+
+
+def _unfit(path: Place, folder: Place) -> str | None:
+    """Why a file does not travel with the weights; None: it does. The cache of the Hugging Face hub is made of links."""
+    if not is_plain(path.name):
+        return "has control characters or no UTF-8 in its name"
+    if not isinstance(path, Path) or not isinstance(folder, Path):
+        return None
+    try:
+        target, home = path.resolve(strict=True), folder.resolve()
+        found = target.stat()
+    except (OSError, RuntimeError):
+        return "is a link to nothing"
+    of_hub = home.parent.name == "snapshots" and target.parent == home.parent.parent / "blobs"
+    if home not in target.parents and not of_hub:
+        return f"is a link to {shown_name(str(target))}, outside the folder"
+    if not stat.S_ISREG(found.st_mode):
+        return "is no regular file"
+    return f"has more than {MOST_SIDE_BYTES:,} bytes" if found.st_size > MOST_SIDE_BYTES else None
 
 
 def _names_code(path: Place) -> bool:

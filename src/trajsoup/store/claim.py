@@ -17,6 +17,7 @@ from pathlib import Path
 from trajsoup.errors import OutputError
 from trajsoup.store.json_file import decode_json
 from trajsoup.store.lock import started
+from trajsoup.store.regular import read_small
 from trajsoup.store.remote import RemotePath
 
 CLAIM = ".trajsoup-unfinished"
@@ -44,7 +45,7 @@ def abandoned(out: RemotePath) -> bool:
     path = out / CLAIM
     if not path.is_file() or (out / MANIFEST).is_file():  # with its manifest it is whole, whatever else is there
         return False
-    data = path.read_bytes()
+    data = read_small(path)
     try:
         owner = decode_json(data, Claim, where=path, cure="remove it", error=OutputError)
     except OutputError:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import hashlib
 import threading
 
+from trajsoup.store.regular import opened
 from trajsoup.store.remote import Place
 from trajsoup.store.source import reading
+from trajsoup.store.unchanged import State, require_unchanged, state_of
 
 
 def sha256_file(path: Place) -> str:
     """Hash one file."""
-    with reading(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    before = _state(path)
+    with reading(path), opened(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    require_unchanged([path], [before])
+    return digest
+
+
+def _state(path: Place) -> State:
+    with reading(path):
+        return state_of(path)
 
 
 class OrderedDigest:
@@ -52,7 +62,7 @@ class OrderedDigest:
 
 def sample_digest(path: Place, *, samples: int = 8, sample_bytes: int = 4096) -> str:
     """Hash the size and a few samples of a file: different digests prove different files, in no time."""
-    with reading(path), path.open("rb") as file:
+    with reading(path), opened(path) as file:
         size = path.stat().st_size
         digest = hashlib.sha256(str(size).encode())
         for i in range(samples):

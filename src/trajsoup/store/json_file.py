@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from trajsoup.errors import CheckpointError, TrajsoupError
+from trajsoup.store.regular import read_small
 from trajsoup.store.remote import Place
 
 T = TypeVar("T")
+LONGEST = 25  # digits of a whole number: what follows counts in 64 bits or in floats
 
 
 def decode_json(
@@ -29,16 +31,25 @@ def decode_json(
     """
     try:
         if nan:
-            return msgspec.convert(json.loads(data), type=kind)
+            found = json.loads(data.decode("utf-8-sig"), parse_int=_counted)
+            if b"\\u" in data:  # an escape can spell half a surrogate pair, which nothing could write
+                json.dumps(found, ensure_ascii=False).encode("utf-8")
+            return msgspec.convert(found, type=kind)
         return msgspec.json.decode(data, type=kind, dec_hook=lambda kind, value: kind(value))  # paths
     except (msgspec.DecodeError, ValueError, RecursionError) as wrong:
         raise error(f"{where} is damaged ({' '.join(str(wrong).split()):.200}): {cure}") from wrong
 
 
+def _counted(digits: str) -> int:
+    if len(digits) > LONGEST:
+        raise ValueError(f"{digits[:20]}... is too large for a number")
+    return int(digits)
+
+
 def read_json(path: Place, kind: type[T], *, cure: str, error: type[TrajsoupError], nan: bool = False) -> T:
     """What a file holds, as that type."""
     try:
-        data = path.read_bytes()
+        data = read_small(path)
     except OSError as wrong:
         raise error(f"cannot read {path}: {wrong.strerror}: check the path and its permissions") from wrong
     return decode_json(data, kind, where=path, cure=cure, error=error, nan=nan)

@@ -15,6 +15,7 @@ from typing import Any
 
 from trajsoup.errors import ScanError
 from trajsoup.store.json_file import decode_json, read_json
+from trajsoup.store.regular import read_words
 from trajsoup.store.remote import Place
 
 NAMES = {
@@ -155,7 +156,9 @@ def _json_lines(path: Place) -> Iterable[tuple[int, Mapping[str, Any]]]:
 
 def _text(path: Place) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_words(path, encoding="utf-8-sig")
+    except OSError as error:
+        raise ScanError(f"cannot read {path}: {error.strerror or error}: check it and its permissions") from error
     except UnicodeDecodeError as error:
         raise ScanError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8") from error
 
@@ -202,5 +205,5 @@ def _whole(value: Any, where: str, name: str) -> int | None:
         return None
     number = _number(value, where, name)
     if not math.isfinite(number) or number != int(number) or number < 0:
-        raise ScanError(f"{where}: {name} is {value!r}, which is not a whole number: mend it")
+        raise ScanError(f"{where}: {name} is {value!r:.40}, which is not a whole number: mend it")
     return int(value) if isinstance(value, int | str) and str(value).strip().isdigit() else int(number)

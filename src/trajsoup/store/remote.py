@@ -14,7 +14,7 @@ import posixpath
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -25,8 +25,12 @@ from trajsoup.errors import StoreError, install
 from trajsoup.store.retry import ShortAnswerError, retrying
 from trajsoup.store.s3_ranges import range_reader
 
+SCHEMES = frozenset(  # stores of objects; fsspec knows more, some of which open what a URL names on this machine
+    {"s3", "s3a", "gs", "gcs", "hf", "az", "abfs", "abfss", "adl", "oci", "oss", "http", "https", "webhdfs", "memory"}
+)
 _URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SECRET = re.compile(r"://[^/]*:[^/]*@|[?&][^=]*(signature|token|secret|password|sig)=", re.IGNORECASE)
+LONGEST_NAME = 255  # bytes, on nearly every file system
 CHUNK_BYTES = 8 << 20  # one request of a sequential read
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 30  # that a store may be silent
@@ -38,6 +42,7 @@ class RemoteStat:
     """What a store knows of an object."""
 
     st_size: int
+    version: str  # to tell an untouched object by: its ETag, or else all that the store says
 
 
 @dataclass(frozen=True, order=True)
@@ -105,13 +110,13 @@ class RemotePath:
         return self._kind() == "directory"
 
     def stat(self) -> RemoteStat:
-        """The size."""
-        return RemoteStat(self._size)
+        """Size and version, as they were when they were first asked for."""
+        return self._stat
 
     @property
     def version(self) -> str:
-        """What the store says to tell an untouched object by: its ETag, or else all it knows of it."""
-        return str(self._ask(lambda: self.filesystem.ukey(self.key)))
+        """The version now."""
+        return RemotePath(self.url).stat().version
 
     def iterdir(self) -> Iterator[RemotePath]:
         """What lies directly here."""
@@ -215,8 +220,9 @@ class RemotePath:
             raise StoreError(f"cannot use {self}: {error}: {install('cloud')}, or check the URL") from error
 
     @cached_property
-    def _size(self) -> int:
-        return int(self._ask(lambda: self.filesystem.info(self.key))["size"])
+    def _stat(self) -> RemoteStat:
+        found = self._ask(lambda: self.filesystem.info(self.key))
+        return RemoteStat(int(found["size"]), str(found.get("ETag") or sorted(found.items(), key=str)))
 
     @property
     def _split(self) -> tuple[str, str]:
@@ -262,6 +268,17 @@ def place(text: Place | str) -> Place:
     """What a user wrote: a local path, or a URL. `file://` is local."""
     if isinstance(text, Path | RemotePath):
         return text
+    if "\0" in text:
+        raise StoreError(f"{text[:100]!r} holds a NUL, which no name may: correct it")
+    if is_url(text) and not text.startswith("file://"):
+        scheme = text.split("://")[0].lower()
+        if scheme not in SCHEMES or "::" in text:
+            what = (
+                "is a chain of URLs"
+                if "::" in text
+                else f"is no store that is read here ({', '.join(sorted(SCHEMES))})"
+            )
+            raise StoreError(f"{text[:200]!r} {what}: name the folder in its store, or copy it here")
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
     if is_url(text) and _SECRET.search(text):
@@ -269,7 +286,11 @@ def place(text: Place | str) -> Place:
             f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out "
             "and give credentials as the store's own tools read them"
         )
-    return RemotePath(text.rstrip("/")) if is_url(text) else Path(text)
+    if is_url(text):
+        return RemotePath(text.rstrip("/"))
+    if len(text) > LONGEST_NAME and any(len(os.fsencode(part)) > LONGEST_NAME for part in text.split("/")):
+        raise StoreError(f"{text[:100]!r}... has more characters than the name of a file may: correct it")
+    return Path(text)
 
 
 def _require_network(url: str) -> None:
@@ -312,6 +333,25 @@ def forget_connections() -> None:
     """Connect anew from now on: credentials or endpoint have changed."""
     with _LOCK:
         _FILESYSTEMS.clear()
+
+
+def require_allowed(text: str, *, named_in: Place, allowed: Sequence[str] = ()) -> None:
+    """Refuse a URL that a file names and its reader did not: who sends a file must not choose what is contacted.
+
+    In the same store as the file itself, or below one of `allowed`, it may.
+    """
+    if not is_url(text) or text.startswith("file://"):
+        return
+    own = [_store(named_in.url)] if isinstance(named_in, RemotePath) else []
+    if not any(f"{text.rstrip('/')}/".startswith(f"{prefix.rstrip('/')}/") for prefix in (*own, *allowed)):
+        raise StoreError(
+            f"{named_in} names {text[:200]}, which is contacted only if you say so: pass --allow-url {_store(text)[:100]}"
+        )
+
+
+def _store(url: str) -> str:
+    """Scheme and bucket."""
+    return "/".join(url.split("/", 3)[:3])
 
 
 def absolute(text: Place | str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from trajsoup.store.regular import read_small
 from trajsoup.store.remote import Place
 
 
@@ -42,4 +43,4 @@ class ResidentFiles:
 
     def load(self, path: Path) -> bytes:
         """Read a file: the only read of it, as long as it stays as it is."""
-        return path.read_bytes()
+        return read_small(path, limit=self.limit_bytes)

@@ -21,6 +21,8 @@ from typing import Any, Self
 import numpy as np
 
 from trajsoup.errors import CheckpointError
+from trajsoup.store.open_files import OpenFiles
+from trajsoup.store.regular import open_regular, opened
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.store.stored import ITEM_BYTES, Box, Part, Rectangle, Tensor, matrix
@@ -28,6 +30,8 @@ from trajsoup.store.stored import ITEM_BYTES, Box, Part, Rectangle, Tensor, matr
 PAGE = 4096
 DIRECT_READ_BYTES = 1 << 20  # what the disk wants in one request
 WARM_SHARE = 0.9
+O_DIRECT = getattr(os, "O_DIRECT", 0)
+NO_DIRECT = (errno.EINVAL, errno.ENOTSUP)  # what file systems without it answer
 
 
 class Reader:
@@ -53,24 +57,19 @@ class Reader:
 
 
 class Source(Reader):
-    """One open file."""
+    """One file: opened when it is first read, and again when `files`, which bounds how many are open, had to close it."""
 
-    def __init__(self, path: Path, *, direct: bool = False) -> None:
-        self.path = path
-        try:
-            self._fd = os.open(path, os.O_RDONLY)
-        except OSError as error:
-            raise CheckpointError(
-                f"cannot open {path}: {error.strerror}: check the path and its permissions"
-            ) from error
-        self._direct = open_direct(path, os.O_RDONLY) if direct else None
+    def __init__(self, path: Path, *, direct: bool = False, files: OpenFiles | None = None) -> None:
+        self.path = self._file = path
+        self._direct = direct and bool(O_DIRECT)
+        self._files = files or OpenFiles(share=0.0)
 
     def read(self, buffer: memoryview, *, offset: int, nbytes: int, item_bytes: int = 1) -> int:
         """The start is 0, except after a direct read, which begins at the page before."""
-        if self._direct is not None:
+        if self._direct:
             shift = offset % PAGE
             wanted = shift + nbytes
-            got = self._pread(self._direct, buffer[: wanted + -wanted % PAGE], offset - shift)
+            got = self._pread(buffer[: wanted + -wanted % PAGE], offset - shift, direct=True)
             if got >= wanted and shift % item_bytes == 0:
                 return shift
             if got >= wanted:  # as in files of torch, whose tensors begin anywhere
@@ -78,41 +77,52 @@ class Source(Reader):
                 return 0
         view, done = buffer[:nbytes], 0
         while done < nbytes:
-            got = self._pread(self._fd, view[done:], offset + done)
+            got = self._pread(view[done:], offset + done)
             if got == 0:
                 raise CheckpointError(f"{self.path} became shorter while it was read: is something writing to it?")
             done += got
         return 0
 
-    def _pread(self, fd: int, view: memoryview, offset: int) -> int:
+    def _pread(self, view: memoryview, offset: int, *, direct: bool = False) -> int:
+        key = (self, direct)
+        try:
+            fd = self._files.take(key, lambda: open_regular(self._file, O_DIRECT if direct else 0))
+        except OSError as error:
+            if direct and error.errno in NO_DIRECT:
+                self._direct = False  # a file system without direct I/O, as some network ones
+                return 0
+            reason = error.strerror or error
+            raise CheckpointError(f"cannot open {self.path}: {reason}: check the path and its permissions") from error
         try:
             return os.preadv(fd, [view], offset)
         except OSError as error:
-            if error.errno == errno.EINVAL and fd == self._direct:
+            if direct and error.errno in NO_DIRECT:
                 return 0  # a file system that opens O_DIRECT but refuses this alignment: read buffered instead
             raise _failed(self.path, error) from error
+        finally:
+            self._files.give(key)
 
     def resident(self) -> float | None:
         """Share of a few sampled pages that the page cache holds; None where the system cannot tell."""
         flag = getattr(os, "RWF_NOWAIT", None)
         if flag is None:
             return None
-        size, samples, hits = os.fstat(self._fd).st_size, 8, 0
+        samples, hits = 8, 0
         buffer = bytearray(1)
-        for i in range(samples):
-            try:
-                hits += os.preadv(self._fd, [buffer], size * i // samples, flag)
-            except BlockingIOError:
-                pass
-            except OSError:
-                return None
+        with reading(self.path), opened(self.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            for i in range(samples):
+                try:
+                    hits += os.preadv(file.fileno(), [buffer], size * i // samples, flag)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    return None
         return hits / samples
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._fd)
-        if self._direct is not None:
-            os.close(self._direct)
+        self._files.close((self, False), (self, True))
 
 
 class RemoteSource(Reader):
@@ -265,19 +275,22 @@ class MadeSource(Reader):
         return np.frombuffer(held, np.uint8)[start : start + wanted]
 
 
-def open_source(path: Place, *, direct: bool = False, resident: ResidentFiles | None = None) -> Reader:
-    """Open a file or an object, or what memory holds of it. `direct` concerns files only."""
+def open_source(
+    path: Place, *, direct: bool = False, resident: ResidentFiles | None = None, files: OpenFiles | None = None
+) -> Reader:
+    """A file or an object, or what memory holds of it. `direct` concerns files only, and so does `files`: a pass over
+    many has them open through one."""
     held = None if resident is None else resident.get(path)
     if held is not None:
         return MemorySource(path, held)
-    return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct)
+    return RemoteSource(path) if isinstance(path, RemotePath) else Source(path, direct=direct, files=files)
 
 
 def read_range(path: Place, start: int, end: int) -> bytes:
     """A few bytes of a file or an object."""
     if isinstance(path, RemotePath):
         return path.read_range(start, end)
-    with path.open("rb") as file:
+    with opened(path) as file:
         file.seek(start)
         return file.read(end - start)
 
@@ -311,13 +324,3 @@ def is_warm(paths: Sequence[Place]) -> bool:
 def aligned_buffer(nbytes: int) -> memoryview:
     """Anonymous memory that starts on a page, as direct I/O needs it."""
     return memoryview(mmap.mmap(-1, nbytes))
-
-
-def open_direct(path: Path, mode: int) -> int | None:
-    """A descriptor past the page cache, or None where the file system has none (some network file systems)."""
-    flag = getattr(os, "O_DIRECT", None)
-    if flag is None:
-        return None
-    with contextlib.suppress(OSError):
-        return os.open(path, mode | flag)
-    return None

@@ -49,6 +49,7 @@ class Box(NamedTuple):
     codec: Codec | None = None  # None: the numbers as they are, little-endian, row after row
 
 
+MOST_PAIRS = 2_000_000  # of boxes of one tensor that are compared
 GATHER_BYTES = 64 << 10  # runs shorter than this are read as whole rows of boxes and put together in memory
 GATHER_ROW_BYTES = 1 << 20  # of the whole tensor, at most, since a block is made of whole rows
 
@@ -238,10 +239,19 @@ def _runs_of(box: Box, shape: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _overlap(boxes: Sequence[Box]) -> bool:
-    """Whether any two share a number. Boxes with a first axis: a scalar has room for one."""
+    """Whether any two share a number. Boxes with a first axis: a scalar has room for one.
+
+    Along the axis with the most cuts few boxes lie beside each other, in whatever grid; more than MOST_PAIRS do only where
+    somebody wants this to take long, and count as overlapping.
+    """
+    axis = max(range(len(boxes[0].start)), key=lambda k: len({box.start[k] for box in boxes}))
     near: list[Box] = []  # those that reach beyond the beginning of the next
-    for box in sorted((box for box in boxes if 0 not in box.shape), key=lambda box: box.start):
-        near = [other for other in near if other.start[0] + other.shape[0] > box.start[0]]
+    pairs = 0
+    for box in sorted((box for box in boxes if 0 not in box.shape), key=lambda box: box.start[axis]):
+        near = [other for other in near if other.start[axis] + other.shape[axis] > box.start[axis]]
+        pairs += len(near)
+        if pairs > MOST_PAIRS:
+            return True
         for other in near:
             edges = zip(other.start, other.shape, box.start, box.shape, strict=True)
             if all(i < j + m and j < i + n for i, n, j, m in edges):

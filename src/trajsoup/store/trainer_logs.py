@@ -14,6 +14,7 @@ from trajsoup.store.event_files import PATTERN, read_event_files
 from trajsoup.store.formats.torch_archive import Archive, begins_as_archive
 from trajsoup.store.json_file import load_json
 from trajsoup.store.metrics import Point, point_of
+from trajsoup.store.regular import read_words
 from trajsoup.store.remote import Place, RemotePath
 from trajsoup.store.wandb_files import SUFFIX as WANDB
 from trajsoup.store.wandb_files import read_wandb_files
@@ -74,9 +75,7 @@ def read_olmo_core(checkpoint: Place) -> Point | None:
 def last_whole(folder: Place) -> tuple[int, str] | None:
     """The iteration up to which Megatron or nanotron says that its checkpoints are whole, and the file that says so."""
     for name in LATEST:
-        text = (
-            (folder / name).read_text(encoding="utf-8", errors="replace").strip() if (folder / name).is_file() else ""
-        )
-        if text.isdigit():
+        text = read_words(folder / name, errors="replace").strip() if (folder / name).is_file() else ""
+        if text.isdecimal() and len(text) < 20:
             return int(text), name
     return None

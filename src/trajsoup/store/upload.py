@@ -20,6 +20,7 @@ from typing import Any
 
 from trajsoup.errors import OutputError
 from trajsoup.store.claim import CLAIM, abandoned, claim_text, clear
+from trajsoup.store.regular import opened, read_small
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.retry import PERMANENT, retrying
 
@@ -146,10 +147,10 @@ class Upload:
         """A small file at once; a large one in parts, which are completed with the others."""
         nbytes = source.stat().st_size
         if nbytes <= PART_BYTES:
-            self._put_bytes(name, source.read_bytes())
+            self._put_bytes(name, read_small(source))
             return
         self.begin(name, file_bytes=nbytes)
-        with source.open("rb") as file:
+        with opened(source) as file:
             while block := file.read(PART_BYTES):
                 self.write(name, block)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import yaml
 
 from trajsoup.errors import StudyError
+from trajsoup.store.regular import read_small
 
 MAX_BYTES = 16 << 20
 LARGEST = 2**64  # no count of a study is beyond it
@@ -39,6 +41,8 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             made = super().construct_object(node, deep=deep)
+            if isinstance(made, str):
+                made.encode("utf-8")  # an escape can spell half a surrogate pair, which nothing could write
         except (ValueError, OverflowError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise _wrong(
                 f"{node.value!r:.60} is not what it looks like ({' '.join(str(error).split()):.100})", node
@@ -55,17 +59,18 @@ def _wrong(what: str, node: Any) -> yaml.YAMLError:
 def load_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file that holds a mapping."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise StudyError(f"{path} has more than {MAX_BYTES:,} bytes: that is not a study or soup file")
-        return decode_yaml(path.read_bytes(), where=path)
+        return decode_yaml(read_small(path, limit=MAX_BYTES), where=path)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise StudyError(f"{path} has more than {MAX_BYTES:,} bytes: that is not a study or soup file") from error
         raise StudyError(f"cannot read {path}: {error.strerror}: check the path") from error
 
 
 def decode_yaml(text: bytes | str, *, where: object) -> dict[str, Any]:
     """The mapping that a YAML text holds."""
     try:
-        data = yaml.load(text.decode() if isinstance(text, bytes) else text, _PlainLoader)
+        text = text.decode() if isinstance(text, bytes) else text
+        data = yaml.load(text, _PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise StudyError(f"{where} is not valid: {_what(error)}") from error
     if not isinstance(data, dict):

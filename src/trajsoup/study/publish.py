@@ -12,6 +12,7 @@ from pathlib import Path
 from trajsoup.errors import StudyError
 from trajsoup.merge.provenance import RECORD
 from trajsoup.store.checkpoint import INDEX
+from trajsoup.store.regular import read_small
 from trajsoup.store.remote import RemotePath, is_url, place
 from trajsoup.store.upload import uploading
 from trajsoup.study.records.files import FOLDER
@@ -38,9 +39,9 @@ def publish_study(folder: Path, to: RemotePath, *, soup: Path | None) -> bool:
             upload.publish(soup, last=(INDEX, RECORD))
     records = sorted((folder / FOLDER).rglob("*.json"), key=lambda path: (path.name == LAST, path))
     for path in records:
-        (to / FOLDER / path.relative_to(folder / FOLDER).as_posix()).write_bytes(path.read_bytes())
+        (to / FOLDER / path.relative_to(folder / FOLDER).as_posix()).write_bytes(read_small(path))
     return True
 
 
 def _same(here: Path, there: RemotePath) -> bool:
-    return there.is_file() and there.read_bytes() == here.read_bytes()
+    return there.is_file() and read_small(there) == read_small(here)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.json_file import load_json
-from trajsoup.store.remote import Place, RemotePath
+from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.source import read_range, reading
 from trajsoup.store.stored import ITEM_BYTES, Box, Stored, Tensor
 
@@ -189,8 +189,9 @@ def _entry(name: str, entry: Any, data_offset: int, path: Place) -> Entry:
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate key {next(n for n in names if names.count(n) > 1)!r}")
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"duplicate key {twice!r:.200}")
     return result
 
 
@@ -300,7 +301,8 @@ def weight_map_of(index: Place, there: Sequence[str]) -> dict[str, str]:
         raise CheckpointError(f"{index} has no weight_map of strings: save the checkpoint again")
     for file in set(weight_map.values()):
         if Path(file).name != file:
-            raise CheckpointError(f"{index} names {file!r}, which is outside its folder: it must not be trusted")
+            raise CheckpointError(f"{index} names {file!r:.200}, which is outside its folder: it must not be trusted")
+        place(file)  # is a name
         if file not in there and not (index.parent / file).is_file():
             raise CheckpointError(f"{index} names {file!r}, which is missing: copy the checkpoint again")
     if SINGLE in there and SINGLE not in weight_map.values():  # transformers would load the one, we the others

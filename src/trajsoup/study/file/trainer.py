@@ -76,6 +76,11 @@ class Command(TrainWith):
         TrainWith.__post_init__(self)
         if not self.command.strip():
             raise StudyError("`command` is empty: write your training command")
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise StudyError(
+                    f"environment: {name!r:.100} cannot be the name of a variable with that value: correct it"
+                )
 
 
 def parse_trainer(data: Any, *, where: At) -> Builtin | Command:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from trajsoup.errors import HeldError, StudyError
-from trajsoup.store.json_file import decode_json, json_text
+from trajsoup.store.json_file import json_text, read_json
 from trajsoup.store.lock import holding
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.regular import read_small
 
 FOLDER = "records"
 FORMAT = "trajsoup/record/1"
@@ -90,7 +91,7 @@ class Records:
 
     def digest(self, kind: type[Record], name: str | None = None) -> str:
         """sha256 of a record's file: how later records name it among their inputs."""
-        return hashlib.sha256(self.path(kind, name).read_bytes()).hexdigest()
+        return hashlib.sha256(read_small(self.path(kind, name))).hexdigest()
 
     def digests(self, *kinds: type[Record]) -> dict[str, str]:
         """The inputs of a record that is made from these."""
@@ -99,7 +100,7 @@ class Records:
     def digests_by_name(self, names: Iterable[str]) -> dict[str, str]:
         """The digests of those of these file names that are records of the study."""
         paths = {name: self.folder / f"{name}.json" for name in names}
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items() if path.is_file()}
+        return {name: hashlib.sha256(read_small(path)).hexdigest() for name, path in paths.items() if path.is_file()}
 
     def inputs(self, name: str) -> Mapping[str, str] | None:
         """What the record of that file name was made from, without reading the rest; None where there is none yet."""
@@ -172,4 +173,4 @@ T = TypeVar("T")
 
 
 def _decode(path: Path, kind: type[T]) -> T:
-    return decode_json(path.read_bytes(), kind, where=path, cure="remove it, and it is made again", error=StudyError)
+    return read_json(path, kind, cure="remove it, and it is made again", error=StudyError)

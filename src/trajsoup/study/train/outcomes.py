@@ -11,6 +11,7 @@ from pathlib import Path
 from trajsoup.errors import ScanError, TrainError
 from trajsoup.store.json_file import decode_json, read_json
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.regular import opened, read_small
 from trajsoup.store.runs import scan_run
 from trajsoup.study.train.processes import BranchProcess, Outcome, Status
 
@@ -149,7 +150,7 @@ def _reached(process: BranchProcess) -> int:
 def _tail(log: Path) -> str | None:
     """The last line that says something."""
     try:
-        with log.open("rb") as file:
+        with opened(log) as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
@@ -160,7 +161,7 @@ def _tail(log: Path) -> str | None:
 def _last_row(path: Path) -> LoggedRow:
     """The newest whole line of metrics.jsonl, without reading all of it."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
             lines = file.read().splitlines()
     except OSError:
@@ -170,7 +171,7 @@ def _last_row(path: Path) -> LoggedRow:
 
 def logged_rows(path: Path) -> list[LoggedRow]:
     """Every whole line of metrics.jsonl."""
-    return list(_rows(path.read_bytes().splitlines()))
+    return list(_rows(read_small(path).splitlines()))
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[LoggedRow]:
