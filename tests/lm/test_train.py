@@ -211,7 +211,7 @@ def test_a_nan_never_reaches_the_weights(tmp_path, fork_point, monkeypatch, loss
     stepped = []
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: stepped.append(self))
     if loss_is_nan:
-        monkeypatch.setattr(train, "_accumulate", lambda *a, **k: float("nan"))
+        monkeypatch.setattr(train, "accumulate", lambda *a, **k: float("nan"))
     else:
         monkeypatch.setattr(train, "clip_gradients", lambda *a, **k: float("inf"))
     job = make_job(tmp_path / "EXP1", fork_point, recipe=Recipe(optimizer=Optimizer.ADAMW, global_batch=8))

@@ -40,7 +40,7 @@ def test_the_plan_counts_every_model_that_is_scored_and_not_the_checkpoints_alon
 
 def test_tokens_are_those_of_each_set():
     plan = plan_study(load_study(EXAMPLE / "study.yaml"))
-    assert Passes(validation=3, probe=2, test=1).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
+    assert Passes(validation=3, probe=2, test=1, ingredients=9).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
 
 
 def test_methods_that_measure_and_learn_are_counted_too():
@@ -50,3 +50,9 @@ def test_methods_that_measure_and_learn_are_counted_too():
     )
     assert beside.validation > alone.validation
     assert beside.test > alone.test + 20
+
+
+def test_a_row_costs_as_many_ingredients_as_it_averages():
+    passes = count_passes(plan_study(load_study(EXAMPLE / "study.yaml")))
+    singles = 1 + 2 * passes.probe  # the fork point; every checkpoint on validation and on the probe
+    assert passes.ingredients > singles + 2 * (passes.validation - 1 - passes.probe)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trajsoup.cli.console import show_json, show_notes, show_table
-from trajsoup.cli.options import Json, Study, study_file
+from trajsoup.cli.options import Json, Study, limited_instructions, study_file
 from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
@@ -33,9 +33,12 @@ def plan(
         str | None, typer.Option(help="With --budget: tokens that starting a branch costs.")
     ] = None,
     most: Annotated[int | None, typer.Option(min=1, help="With --budget: branches at most.")] = None,
+    probe: Annotated[
+        bool, typer.Option("--probe/--no-probe", help="Measure this machine for some seconds, once, to tell the time.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
-    """Show branches, what they change, tokens, FLOPs, checkpoints, bytes and validation passes; refuse what cannot fit."""
+    """Show branches, what they change, tokens, FLOPs, bytes, models scored and hours; refuse what cannot fit."""
     if budget is not None:
         from trajsoup.cli.price import show_price
         from trajsoup.core.quantity import parse_tokens
@@ -51,8 +54,9 @@ def plan(
         overhead = 0 if branch_overhead is None else parse_tokens(branch_overhead, where="--branch-overhead")
         show_price(study, budget, machines=machines, most=most, branch_tokens=overhead, as_json=as_json)
         return
-    from trajsoup.core.quantity import format_tokens
+    from trajsoup.core.quantity import format_seconds, format_tokens
     from trajsoup.study.cache import cache_folder
+    from trajsoup.study.duration import no_duration, predict
     from trajsoup.study.file.study import load_training_study
     from trajsoup.study.passes import count_passes
     from trajsoup.study.train.data import load_data
@@ -60,14 +64,25 @@ def plan(
 
     loaded = load_training_study(study_file(study))
     planned = plan_study(loaded)  # a study that cannot be planned is refused before its corpus is tokenised
-    if corpus:
-        planned = on_corpus(planned, load_data(loaded, cache=cache_folder()))
+    texts = load_data(loaded, cache=cache_folder()) if corpus else None
+    planned = on_corpus(planned, texts)
     passes = count_passes(planned)
+    unknown = no_duration(planned)
+    duration = None
+    if texts is not None and probe and unknown is None:
+        with limited_instructions():
+            duration = predict(planned, texts, passes, cache=cache_folder())
     scored = passes.tokens(planned)
     flops = scored * planned.model.flops_per_token / 3  # a forward pass is a third of a training token
     if as_json:
         show_json(
-            {**_as_json(planned), "passes": dataclasses.asdict(passes), "scored_tokens": scored, "scored_flops": flops}
+            {
+                **_as_json(planned),
+                "passes": dataclasses.asdict(passes),
+                "scored_tokens": scored,
+                "scored_flops": flops,
+                "duration": None if duration is None else dataclasses.asdict(duration),
+            }
         )
         require_room(planned)
         return
@@ -114,8 +129,14 @@ def plan(
     ]
     if planned.epochs is not None:
         rows.append(["epochs of the training set", f"{planned.epochs:.3g}"])
+    if duration is not None:
+        parts = ", ".join(f"{name} {format_seconds(part)}" for name, part in duration.parts.items())
+        rows.append(["time", f"about {format_seconds(duration.seconds)} on this machine, if it is idle"])
+        rows.append(["busy", f"{parts} of {'processor time' if duration.on_cpu else 'the clock'}"])
     show_table("cost", ["quantity", "value"], rows)
     show_notes(planned.notes)
+    show_notes(() if duration is None else duration.notes)
+    show_notes(() if unknown is None else (f"no time is told: {unknown}",))
     require_room(planned)
 
 

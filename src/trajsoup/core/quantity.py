@@ -117,3 +117,11 @@ def format_bytes(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.2f} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for people: 45 s, 3.5 min, 2.1 h."""
+    for unit, of_it in (("s", 1), ("min", 60)):
+        if seconds < 90 * of_it:
+            return f"{seconds / of_it:.{0 if of_it == 1 else 1}f} {unit}"
+    return f"{seconds / 3600:.1f} h"

@@ -31,7 +31,7 @@ def isa_environment(*, cache: Path) -> dict[str, str]:
     """Return the environment that a process needs before it loads torch: often empty. Asked once for each machine."""
     if VARIABLE in os.environ:
         return {VARIABLE: os.environ[VARIABLE]}
-    key = f"{platform.node()} {_processor()} torch {version('torch')}"
+    key = machine()
     record = cache / "cpu-isa.json"
     known: dict[str, str | None] = {}
     with contextlib.suppress(OutputError):  # a memory, nothing more
@@ -42,6 +42,11 @@ def isa_environment(*, cache: Path) -> dict[str, str]:
             write_atomic(record, json.dumps(known, indent=1))
     limit = known[key]
     return {} if limit is None else {VARIABLE: limit}
+
+
+def machine() -> str:
+    """What measurements hold for: this machine, its processor, this torch."""
+    return f"{platform.node()} {_processor()} torch {version('torch')}"
 
 
 def _first_that_works() -> str | None:

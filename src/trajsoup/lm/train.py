@@ -57,8 +57,8 @@ class Trained:
 
 def train_branch(job: BranchJob) -> Trained:
     """Train the branch to its horizon, resuming where it was killed. Checkpoints of an older sitting stay."""
-    accelerator = _accelerator(job)
-    micro, passes = _split_batch(job, processes=accelerator.num_processes)
+    accelerator = accelerator_of(job)
+    micro, passes = split_batch(job, processes=accelerator.num_processes)
     torch.manual_seed(job.recipe.seed)
     model = open_model(job.fork_point if job.restart is None else job.restart.weights)
     model.train()
@@ -85,7 +85,7 @@ def train_branch(job: BranchJob) -> Trained:
     losses: list[float] = []
     logged_tokens, logged_at = tokens, started
     while tokens < job.end:
-        loss = _accumulate(placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes)
+        loss = accumulate(placed, order, accelerator, first=tokens // job.sequence_length, micro=micro, passes=passes)
         norm = clip_gradients(parameters, clip=job.recipe.clip)
         _require_finite(job, loss=loss, norm=norm, tokens=tokens)
         step, tokens = step + 1, tokens + job.step_tokens
@@ -152,7 +152,8 @@ def _state_is_due(accelerator: Accelerator, *, last: float | None, now: float) -
     return accelerator.num_processes > 1 or last is None or now - last >= STATE_SECONDS
 
 
-def _accelerator(job: BranchJob) -> Accelerator:
+def accelerator_of(job: BranchJob) -> Accelerator:
+    """Where the branch trains, and with whom."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     accelerator = Accelerator(
         cpu=world > 1 and not torch.accelerator.is_available(),  # unasked, it takes each of several for the only one
@@ -175,7 +176,7 @@ def _accelerator(job: BranchJob) -> Accelerator:
     return accelerator
 
 
-def _split_batch(job: BranchJob, *, processes: int) -> tuple[int, int]:
+def split_batch(job: BranchJob, *, processes: int) -> tuple[int, int]:
     """Sequences in one forward pass, and passes for one step, of each process."""
     batch = job.recipe.global_batch
     if batch % processes:
@@ -192,7 +193,7 @@ def _split_batch(job: BranchJob, *, processes: int) -> tuple[int, int]:
     return micro, share // micro
 
 
-def _accumulate(
+def accumulate(
     placed: Placed, order: DataOrder | MixedOrder, accelerator: Accelerator, *, first: int, micro: int, passes: int
 ) -> float:
     """Add up the gradients of one step; return its loss, averaged over all its sequences and processes."""

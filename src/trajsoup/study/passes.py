@@ -34,6 +34,7 @@ class Passes:
     validation: int  # every checkpoint and the fork point, and every row that is compared
     probe: int  # every checkpoint, for the screen
     test: int  # what is reported
+    ingredients: int  # checkpoints that all these models are averaged from, counted once for each
 
     @property
     def total(self) -> int:
@@ -62,7 +63,7 @@ def count_passes(plan: Plan) -> Passes:
     )
     runs = [run for pool in pools for run in pool.runs]
     checkpoints = {_weights(Row(name=c.key, weights={c.key: 1.0})) for run in runs for c in run.candidates}
-    asked = set(checkpoints)
+    asked = set(checkpoints)  # rows, by their weights
 
     def scoring(rows: Sequence[Row]) -> Answers:
         asked.update(map(_weights, rows))
@@ -75,7 +76,12 @@ def count_passes(plan: Plan) -> Passes:
     later = {sweep.name: choose(sweep_entries(field, sweep)) for sweep in sweeps}
     reported = {_weights(c.row) for c in chosen}
     reported |= {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
-    return Passes(validation=len(asked) + 1, probe=len(checkpoints), test=len(reported))
+    return Passes(
+        validation=len(asked) + 1,
+        probe=len(checkpoints),
+        test=len(reported),
+        ingredients=1 + len(checkpoints) + sum(map(len, asked)) + sum(map(len, reported)),
+    )
 
 
 def _pools(plan: Plan) -> tuple[Pool, ...]:

@@ -9,6 +9,7 @@ metrics.jsonl that every trainer leaves. What is finished is skipped, what was k
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import os
 import time
@@ -106,21 +107,17 @@ def train_study(
     environment = _isa_environment(cache) if isinstance(study.trainer, Builtin) or study.pretrain else {}
 
     def pretrain(job: BranchJob) -> None:
-        # One thread: then the fork point's last bits depend on no machine.
-        process = builtin_process(job, trainer=Builtin(), threads=1)
+        process = builtin_process(job, trainer=Builtin())
         done = _run({job.branch: process}, jobs=1, environment=environment, stage=Stage.FORK_POINT, report=report)
         if done[0].status is not Status.FINISHED:
             raise TrainError(f"the fork point could not be pretrained: {done[0].message}")
 
     fork_point = ensure_fork_point(study, corpus, sequence_length=plan.sequence_length, cache=cache, run=pretrain)
-    share = _share(study.trainer, cores=cores, jobs=min(jobs, len(runs)))
+    share = share_of_cores(study.trainer, cores=cores, jobs=min(jobs, len(runs)))
     if isinstance(study.trainer, Builtin):
-        cost = plan.model.flops_per_token
         processes = {
-            name: builtin_process(
-                job, trainer=study.trainer, threads=threads_for(pass_flops=cost * job.pass_tokens, share=share)
-            )
-            for name, job in _jobs(plan, corpus, fork_point, trainer=study.trainer, runs=runs).items()
+            name: builtin_process(job, trainer=study.trainer)
+            for name, job in branch_jobs(plan, corpus, fork_point, share=share, runs=runs).items()
         }
     else:
         processes = {r.name: command_process(plan, r, fork_point=fork_point, threads=share) for r in runs}
@@ -187,21 +184,27 @@ def _require_trackers(study: Study) -> None:
             raise TrainError(f"report_to names {name}, which is not installed: pip install {name}, or leave it out")
 
 
-def _jobs(
-    plan: Plan, corpus: Corpus | None, fork_point: Path, *, trainer: Builtin, runs: Sequence[Run]
+def branch_jobs(
+    plan: Plan, corpus: Corpus | None, fork_point: Path, *, share: int, runs: Sequence[Run]
 ) -> dict[str, BranchJob]:
+    """What the builtin trainer is told of these branches. Each gets up to its share of the cores."""
     from trajsoup.lm.job import BranchJob, fork_point_digest, token_file
     from trajsoup.lm.mixture import portions
 
-    study = plan.study
+    study, trainer = plan.study, plan.study.trainer
+    assert isinstance(trainer, Builtin)
     if corpus is None:
         raise TrainError(f"{study.path}: the builtin trainer needs a corpus: add `corpus`")
     digest = fork_point_digest(fork_point)
     tokens = token_file(
         corpus.train.tokens, digest=corpus.train.digest, spare=study.output / "branches" / "train.tokens"
     )
-    return {
-        run.name: BranchJob(
+
+    def threads(job: BranchJob) -> int:
+        return threads_for(pass_flops=plan.model.flops_per_token * job.pass_tokens, share=share)
+
+    jobs = [
+        BranchJob(
             branch=run.name,
             folder=(study.output / "branches" / run.name).absolute(),
             fork_point=fork_point.absolute(),
@@ -220,10 +223,11 @@ def _jobs(
             mixture=portions(corpus.train, study.recipes[run.branch].sources, folder=study.output / "branches"),
         )
         for run in runs
-    }
+    ]
+    return {job.branch: dataclasses.replace(job, threads=threads(job)) for job in jobs}
 
 
-def _share(trainer: TrainWith, *, cores: int, jobs: int) -> int:
+def share_of_cores(trainer: TrainWith, *, cores: int, jobs: int) -> int:
     """Threads that each process may have: its share of what is declared, or else of this machine."""
     if trainer.cpus is not None:
         return max(int(trainer.cpus) // trainer.processes, 1)

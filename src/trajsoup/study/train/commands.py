@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 COMMAND_RECORD = "command.json"
 
 
-def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> BranchProcess:
+def builtin_process(job: BranchJob, *, trainer: Builtin) -> BranchProcess:
     """The builtin trainer on one job. Writes branch.json; refuses to resume another recipe."""
-    job = replace(job, threads=threads).write()
+    job = job.write()
     start = shlex.split(trainer.launcher) if trainer.launcher else [sys.executable]
     if trainer.launcher is None and (trainer.processes > 1 or trainer.nodes > 1):
         start += ["-m", "torch.distributed.run", f"--nproc-per-node={trainer.processes}"]
@@ -37,7 +36,7 @@ def builtin_process(job: BranchJob, *, trainer: Builtin, threads: int) -> Branch
         checkpoint_every=job.checkpoint_every,
         step_tokens=job.step_tokens,
         builtin=True,
-        threads=job.threads or threads,
+        threads=job.threads or 1,
         needs=trainer.needs,
         stalled_after=trainer.stalled_after,
         finished=finished_outcome(job.branch, job.folder, horizon=job.end),

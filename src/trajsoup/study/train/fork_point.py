@@ -37,12 +37,27 @@ def ensure_fork_point(
     run: Callable[[BranchJob], None],
 ) -> Path:
     """Return the fork point's folder, pretraining it with `run` unless the cache has it."""
+    out, job = find_fork_point(study, corpus, sequence_length=sequence_length, cache=cache)
+    if job is None:
+        return out
+    with holding(cache / f".{job.folder.name}.lock", patience_seconds=math.inf):  # another study may need it too
+        if not out.is_dir():
+            run(job)
+            (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").rename(out)
+            shutil.rmtree(job.folder, ignore_errors=True)
+    return out
+
+
+def find_fork_point(
+    study: Study, corpus: Corpus | None, *, sequence_length: int, cache: Path
+) -> tuple[Path, BranchJob | None]:
+    """The fork point's folder, and the job that makes it where it is not there yet."""
     if study.fork_point is not None and study.fork_point.parent == FORK_POINTS:
         from trajsoup.lm.models import as_float32
 
-        return as_float32(study.fork_point, cache / f"fork-point-{fork_point_digest(study.fork_point)[:20]}")
+        return as_float32(study.fork_point, cache / f"fork-point-{fork_point_digest(study.fork_point)[:20]}"), None
     if study.fork_point is not None:
-        return study.fork_point
+        return study.fork_point, None
     if study.pretrain is None or corpus is None:
         raise StudyError(f"{study.path}: a fork point cannot be pretrained without a corpus: name a fork_point")
     from trajsoup.lm.models import Embedded, embedded_config, new_model
@@ -67,15 +82,11 @@ def ensure_fork_point(
     key = hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:20]
     out = cache / f"fork-point-{key}"
     if out.is_dir():
-        return out
-    with holding(cache / f".pretraining-{key}.lock", patience_seconds=math.inf):  # another study may need the same one
-        if not out.is_dir():
-            fresh = functools.partial(new_model, config, seed=pretrain.seed)
-            job = _job(study, pretrain, corpus, fresh=fresh, work=cache / f"pretraining-{key}", length=sequence_length)
-            run(job)
-            (job.folder / f"checkpoint-{job.horizon // job.step_tokens}").rename(out)
-            shutil.rmtree(job.folder, ignore_errors=True)
-    return out
+        return out, None
+    fresh = functools.partial(new_model, config, seed=pretrain.seed)
+    with holding(cache / f".fresh-{key}.lock", patience_seconds=math.inf):
+        work = cache / f"pretraining-{key}"
+        return out, _job(study, pretrain, corpus, fresh=fresh, work=work, length=sequence_length)
 
 
 def _job(
@@ -98,6 +109,7 @@ def _job(
         checkpoint_every=every,
         sequence_length=length,
         micro_batch=study.trainer.micro_batch if isinstance(study.trainer, Builtin) else None,
+        threads=1,  # then the fork point's last bits depend on no machine
         tokenizer=corpus.tokenizer,
     )
 
