@@ -114,7 +114,7 @@ branches:
     checkpoints:
       - {path: checkpoint-1000, step: 1000, tokens: 262144000, train_loss: 2.31, losses_logged: 10, val_loss: 2.27}
       - {path: checkpoint-2000, step: 2000, tokens: 524288000, train_loss: 2.28, losses_logged: 10, val_loss: 2.25}
-corpus: {train: data/train}
+corpus: {validation: data/validation.jsonl, test: data/test.jsonl}
 """
 SECTIONS: dict[str, type | Mapping[str, str]] = {
     "`kind: train`": Study,

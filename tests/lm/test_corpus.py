@@ -327,3 +327,16 @@ def test_settings_that_make_no_sense_are_refused(tmp_path):
         load_corpus(CorpusSpec(vocab_size=100, pretrain_bytes=100_000, train_bytes=10_000), cache=tmp_path)
     with pytest.raises(CorpusError, match=r"no tokenizer\.json"):
         load_corpus(CorpusSpec(tokenizer=tmp_path), cache=tmp_path)
+
+
+def test_documents_to_score_on_are_enough_where_nothing_is_trained(tmp_path, small):
+    sets = {name: (write_jsonl(tmp_path / f"{name}.jsonl", some_texts(5, start=i)),) for i, name in
+            ((0, "validation"), (100, "test"))}  # fmt: skip
+    spec = CorpusSpec(**sets, tokenizer=small.tokenizer)
+    assert not spec.can_train
+    corpus = load_corpus(spec, cache=tmp_path / "cache")
+    assert (corpus.train.n_documents, corpus.validation.n_documents, corpus.test.n_documents) == (0, 5, 5)
+    with pytest.raises(CorpusError, match=r"set corpus\.tokenizer"):
+        load_corpus(CorpusSpec(**sets), cache=tmp_path / "cache")
+    with pytest.raises(CorpusError, match="name both validation and test"):
+        load_corpus(CorpusSpec(validation=sets["validation"], tokenizer=small.tokenizer), cache=tmp_path / "cache")

@@ -83,7 +83,14 @@ class SampleBench(Workbench):
         shape = bowl.shape
         evaluation = EvaluationPlan(ks=(1, 2, 3, 4, 6, 8, 12), horizons=6, tolerance=0.05, resamples=300)
         setup = SimpleNamespace(
-            output=folder, evaluation=evaluation, seed=0, sweeps=SWEEPS, foreign=None, study=None, primary=REGISTERED
+            output=folder,
+            evaluation=evaluation,
+            seed=0,
+            sweeps=SWEEPS,
+            foreign=None,
+            study=None,
+            primary=REGISTERED,
+            corpus=None,
         )
         super().__init__(
             setup, cache=folder, progress=lambda what, done, total: None, records=Records(folder, held=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import say, show_json
+from trajsoup.cli.console import say, show_json, show_notes
 from trajsoup.cli.options import (
     Address,
     Engine,
@@ -69,6 +69,7 @@ def run_and_show(
 ) -> None:
     """Run a study to its end, write its report, print its tables and what was seen, and say what to do next."""
     from trajsoup.study.records.answer import AnswerRecord
+    from trajsoup.study.records.plan import PlanRecord
     from trajsoup.study.records.seeds import SeedsRecord
     from trajsoup.study.run import run_study
 
@@ -89,6 +90,7 @@ def run_and_show(
     else:
         show_study(ran.records, form)
         say(" ".join(words))
+    show_notes(ran.records.require(PlanRecord).notes)
     if remark:
         say(f"\n{remark}")
     say(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")

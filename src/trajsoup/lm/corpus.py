@@ -89,10 +89,12 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSpec:
-    """Where documents come from. Without a training path it is the builtin corpus."""
+    """Where documents come from. Without any path it is the builtin corpus."""
 
     train: Annotated[
-        Files, "Files or folders of the training documents. Without it the corpus is the builtin one."
+        Files,
+        "Files or folders of the training documents. Without any set the corpus is the builtin one; runs that exist need "
+        "validation and test alone.",
     ] = ()
     validation: Annotated[Files, "Documents that rank checkpoints. Left out: a share of train, by document."] = ()
     test: Annotated[Files, "Documents that are reported on, never used to choose. Left out: a share of train."] = ()
@@ -123,7 +125,12 @@ class CorpusSpec:
     @property
     def is_builtin(self) -> bool:
         """Whether the corpus is the embedded one."""
-        return not self.train
+        return not (self.train or self.validation or self.test or self.pretrain)
+
+    @property
+    def can_train(self) -> bool:
+        """Whether it has documents to train on."""
+        return bool(self.train) or self.is_builtin
 
 
 def load_corpus(spec: CorpusSpec, *, cache: Path) -> Corpus:
@@ -138,7 +145,7 @@ def load_corpus(spec: CorpusSpec, *, cache: Path) -> Corpus:
         except OutputError:
             if not folder.is_dir():  # otherwise another process made the same corpus meanwhile
                 raise
-    return _open(spec, folder)
+    return _open(spec, folder, needed=(Split.TRAIN, *HELD_OUT) if spec.can_train else HELD_OUT)
 
 
 def only_validation(paths: Sequence[Path], *, tokenizer: Path, folder: Path) -> Corpus:
@@ -182,13 +189,14 @@ def require_same_tokenizer(corpus: Corpus, *, model: Path) -> None:
 
 
 def _require_sensible(spec: CorpusSpec) -> None:
-    if spec.is_builtin:
-        if spec.validation or spec.test or spec.pretrain:
-            raise CorpusError(
-                "the corpus names a set but no training documents: add train, or leave all out for builtin"
-            )
-        if not 0 <= spec.task_share < 1:
-            raise CorpusError(f"task_share is {spec.task_share:g}: use a number from 0 up to, not including, 1")
+    if spec.is_builtin and not 0 <= spec.task_share < 1:
+        raise CorpusError(f"task_share is {spec.task_share:g}: use a number from 0 up to, not including, 1")
+    if not spec.can_train and not (spec.validation and spec.test):
+        raise CorpusError(
+            "the corpus has no training documents to split others off: name both validation and test, or add train"
+        )
+    if not spec.can_train and spec.tokenizer is None:
+        raise CorpusError("no training documents, so no tokenizer can be made of them: set corpus.tokenizer")
     tokens = [p for split in Split for p in getattr(spec, split.value) if p.suffix in TOKEN_SUFFIXES]
     if tokens and spec.tokenizer is None:
         raise CorpusError(f"{tokens[0]} holds tokens, whose tokenizer cannot be guessed: set corpus.tokenizer")
@@ -272,9 +280,7 @@ def _documents(spec: CorpusSpec) -> Iterator[tuple[Split, Document]]:
                     yield place, document
 
 
-def _open(
-    spec: CorpusSpec, folder: Path, *, needed: Sequence[Split] = (Split.TRAIN, Split.VALIDATION, Split.TEST)
-) -> Corpus:
+def _open(spec: CorpusSpec, folder: Path, *, needed: Sequence[Split] = HELD_OUT) -> Corpus:
     record = read_json(folder / RECORD, CorpusRecord, cure="remove its folder", error=CorpusError)
     sets: dict[str, TokenSet] = {}
     for split in Split:

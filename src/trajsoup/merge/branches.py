@@ -258,6 +258,11 @@ def kind_of(data: Mapping[str, Any], *, where: object) -> Kind | None:
     return Kind.RUNS if listed else None
 
 
+def soups_folder(file: Path) -> Path:
+    """Where a study of existing runs writes: beside its file, not among the runs."""
+    return file.with_name(f"{file.stem}-soups")
+
+
 def save_branches(study: Branches, path: Place | str) -> None:
     """Write the study file, whole or not at all; a checkpoint is one line.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from trajsoup.errors import StudyError
 from trajsoup.merge.provenance import RECORD
 from trajsoup.store.checkpoint import INDEX
+from trajsoup.store.hub import is_hub
 from trajsoup.store.regular import read_small
 from trajsoup.store.remote import RemotePath, is_url, place
 from trajsoup.store.upload import uploading
@@ -25,6 +26,10 @@ def parse_publish(data: object, *, where: str) -> RemotePath | None:
     if data is None:
         return None
     found = place(str(data)) if is_url(data) else None
+    if found is not None and is_hub(found):
+        raise StudyError(
+            f"{where} is {data!r}: records go to an object store; the soup alone, `trajsoup push` puts on the Hub"
+        )
     if not isinstance(found, RemotePath):
         raise StudyError(f"{where} is {data!r}: write the URL of a folder in an object store, like s3://bucket/folder")
     return found

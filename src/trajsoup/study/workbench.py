@@ -90,6 +90,11 @@ class Workbench:
             spec = replace(spec, tokenizer=side_files_here(open_checkpoint(first), self.setup.output / "tokenizer"))
         return load_corpus(spec, cache=self.cache)
 
+    @property
+    def has_probe(self) -> bool:
+        """Whether there are training documents to compare branches on; else the screen takes what the runs logged."""
+        return self.setup.corpus is None or self.setup.corpus.can_train
+
     @functools.cached_property
     def plan(self) -> Plan | None:
         """Of a study that trains. One that cannot be planned is refused before its corpus is tokenised."""
@@ -204,21 +209,23 @@ class Workbench:
         )
 
     def pools(self) -> tuple[Pool, ...]:
-        """The candidates with their validation scores and the probe's training loss."""
+        """The candidates with their validation scores and the training loss: the probe's, or what the runs logged."""
         record: ValidationRecord = self.records.require(ValidationRecord)
         known = {c.key: c for c in record.scored}
         nan = float("nan")
         bare = self.bare_pools()
         smoothed = {key: loss for pool in bare for run in pool.runs for key, loss in _smoothed(run, known).items()}
+        foreign = self.setup.runs.pools() if isinstance(self.setup, ForeignStudy) else ()
+        logged = {(c.branch, c.tokens): c for pool in foreign for c in pool.candidates}
 
         def scored(candidate: Candidate) -> Candidate:
             c = known[candidate.key]
+            candidate = replace(candidate, val_loss=nan if c.loss is None else c.loss, accuracy=c.accuracy)
+            if self.has_probe:
+                return replace(candidate, train_loss=smoothed[candidate.key], train_pieces=c.probe_pieces)
+            own = logged[c.branch, c.tokens]
             return replace(
-                candidate,
-                val_loss=nan if c.loss is None else c.loss,
-                accuracy=c.accuracy,
-                train_loss=smoothed[candidate.key],
-                train_pieces=c.probe_pieces,
+                candidate, train_loss=own.train_loss, train_error=own.train_error, window_tokens=own.window_tokens
             )
 
         return tuple(pool.over(lambda found: tuple(map(scored, found))) for pool in bare)
@@ -274,7 +281,10 @@ class Workbench:
         return Slopes(
             checkpoints=self.checkpoints,
             source=self.model_source,
-            tokens={Split.VALIDATION: self.scorer.corpus.validation, Split.TRAIN: self.corpus.train},
+            tokens={
+                Split.VALIDATION: self.scorer.corpus.validation,
+                **({Split.TRAIN: self.corpus.train} if self.has_probe else {}),
+            },
             window=self.scorer.settings.validation.window,
             options=self.options,
         )

@@ -23,7 +23,7 @@ from trajsoup.core.retention import Retention
 from trajsoup.errors import StudyError
 from trajsoup.lm.builtin import FORK_POINT, fork_point_of, parse_model_folder
 from trajsoup.lm.corpus import CorpusSpec
-from trajsoup.merge.branches import Kind, RunsFile, kind_of
+from trajsoup.merge.branches import Kind, RunsFile, kind_of, soups_folder
 from trajsoup.store.confined import PLAIN
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, Shapes, read
 from trajsoup.store.remote import RemotePath
@@ -207,8 +207,15 @@ class ForeignStudy(Setup, RunsFile):
             )
         if self.corpus is None:
             raise StudyError(
-                "the soups of these runs must be scored, and it names no documents: add `corpus: {train: FILES}` "
-                "(validation and test documents are split off), or use `trajsoup merge` with a K of your choice"
+                "the soups of these runs must be scored, and it names no documents: add `corpus: {validation: FILES, test: "
+                "FILES}`, or use `trajsoup merge` with a K of your choice"
+            )
+        logged = {name: any(s.train_loss is not None for s in run.checkpoints) for name, run in self.branches.items()}
+        if not self.corpus.can_train and not all(logged.values()):
+            raise StudyError(
+                f"{next(name for name in logged if not logged[name])!r} logged no training loss, and the corpus has no "
+                "training documents, so the screen has nothing to compare: add `train` to the corpus, or give the run a "
+                "metrics.csv with a train_loss column and scan again"
             )
 
     @property
@@ -232,8 +239,7 @@ def load_study(path: Path | str) -> Study | ForeignStudy:
     screened, evaluate = data.get("screen") or {}, data.get("evaluate") or {}
     if isinstance(screened, dict) and isinstance(evaluate, dict):
         data = {**data, "evaluate": {**screened, **evaluate}}  # the screen of the file, unless `evaluate` has its own
-    output = path.parent / f"{path.stem}-soups"
-    return read(ForeignStudy, data, where=At(path, path.parent), path=path, output=output)
+    return read(ForeignStudy, data, where=At(path, path.parent), path=path, output=soups_folder(path))
 
 
 def load_training_study(path: Path | str) -> Study:

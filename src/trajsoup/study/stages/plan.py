@@ -10,6 +10,8 @@ from trajsoup.study.records.plan import BranchPlan, PlanRecord
 from trajsoup.study.train.plan import Plan
 from trajsoup.study.workbench import Workbench
 
+SEEN = "test documents that the runs were trained on would flatter them, and nothing here can tell"
+
 
 def plan_stage(bench: Workbench) -> bool:
     """Write down what the study will do."""
@@ -44,7 +46,11 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
         corpus=sizes,
         branches={name: BranchPlan(recipe={}, changed={}, steps=None) for name in last},
         baseline=foreign.baseline,
-        notes=foreign.notes if foreign.unit is Unit.TOKENS else (*foreign.notes, "positions are steps, not tokens"),
+        notes=(
+            *foreign.notes,
+            *(() if foreign.unit is Unit.TOKENS else ("positions are steps, not tokens",)),
+            SEEN if setup.corpus is not None and setup.corpus.test else f"{SEEN}, and these were split off `train`",
+        ),
     )
 
 

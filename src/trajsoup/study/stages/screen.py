@@ -1,4 +1,4 @@
-"""The screen stage: compare every branch with the baseline on the probe (sec:problem-formulation).
+"""The screen stage: compare every branch with the baseline on the probe (sec:problem-formulation), or by logged losses.
 
 At every position where a branch saved: a soup is made of branches that pass at the horizon it uses, T / N when limited.
 """
@@ -39,7 +39,9 @@ def screen_stage(bench: Workbench) -> bool:
             tolerance=tolerance,
             measured_on=f"probe of {evaluation.probe_tokens:,} tokens of training documents"
             f"{'' if evaluation.probe_source is None else f' of {evaluation.probe_source}'}, a mean over up to "
-            f"{SMOOTHED} checkpoints",
+            f"{SMOOTHED} checkpoints"
+            if bench.has_probe
+            else "mean of the training losses that each run logged since its checkpoint before",
             verdicts=verdicts,
             early=tuple(
                 screened_at(verdicts_at(tokens) if apart else verdicts, horizon=tokens, force=evaluation.force)

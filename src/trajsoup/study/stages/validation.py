@@ -28,7 +28,8 @@ def validation_stage(bench: Workbench) -> bool:
         rows = singles(runs)
         start = [single(FORK_POINT)] if FORK_POINT in bench.checkpoints else []
         scores = bench.scorer.validate([*rows, *start])
-        probe = bench.scorer.probe(rows, max_tokens=evaluation.probe_tokens, source=evaluation.probe_source)
+        probed = {"max_tokens": evaluation.probe_tokens, "source": evaluation.probe_source}
+        probe = bench.scorer.probe(rows, **probed) if bench.has_probe else {}
         losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
         on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
         fork = scores.get(FORK_POINT)
@@ -40,8 +41,8 @@ def validation_stage(bench: Workbench) -> bool:
                 tokens=c.tokens,
                 loss=losses[c.key],
                 accuracy=scores[c.key].overall_average,
-                probe_loss=on_probe[c.key],
-                probe_pieces=pieces_of(probe[c.key].losses),
+                probe_loss=on_probe.get(c.key),
+                probe_pieces=pieces_of(probe[c.key].losses) if bench.has_probe else (),
                 categories=scores[c.key].category_means,
             )
 

@@ -17,6 +17,10 @@ def load_data(study: Study, *, cache: Path) -> Corpus | None:
     if study.corpus is None:
         return None
     spec, fork_point = study.corpus, study.fork_point
+    if not spec.can_train:
+        raise StudyError(
+            f"{study.path}: the corpus names a set but no training documents: add corpus.train, or leave all out for builtin"
+        )
     if fork_point is not None and spec.tokenizer is None and (fork_point / "tokenizer.json").is_file():
         spec = replace(spec, tokenizer=fork_point)
     if fork_point is not None and spec.is_builtin:
