@@ -19,6 +19,7 @@ from trajsoup.cli.export import export
 from trajsoup.cli.geometry import geometry
 from trajsoup.cli.merge import merge
 from trajsoup.cli.plan import plan
+from trajsoup.cli.push import push
 from trajsoup.cli.report import report
 from trajsoup.cli.run import run
 from trajsoup.cli.scan import scan
@@ -43,7 +44,7 @@ app = typer.Typer(
 
 _GOES_ON = "what was finished is kept; run the same command again to go on"
 _NOTHING = "nothing was written; run the same command again"
-_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export)}  # they begin anew
+_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export, push)}  # they begin anew
 
 
 def _translated(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,6 +82,7 @@ for command in (
     verify,
     watch,
     export,
+    push,
     demo,
     report,
     serve,

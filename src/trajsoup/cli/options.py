@@ -89,10 +89,12 @@ def study_file(study: Path) -> Path:
     if not study.is_dir():
         return study
     from trajsoup.errors import StudyError
+    from trajsoup.merge.branches import soups_folder
 
     folder = study.absolute()
-    beside = folder.with_name(f"{folder.name.removesuffix('-soups')}.yaml")  # runs that exist: x.yaml writes to x-soups
-    found = [path for path in (folder / "study.yaml", beside) if path.is_file()] or sorted(folder.glob("*.yaml"))
+    own = [path for path in (folder / "study.yaml",) if path.is_file()]
+    beside = [path for path in sorted(folder.parent.glob("*.yaml")) if soups_folder(path) == folder]  # runs that exist
+    found = own or beside or sorted(folder.glob("*.yaml"))
     if len(found) != 1:
         raise StudyError(
             f"{study} holds {len(found) or 'no'} study file{'s' * (len(found) != 1)}: name the file itself"

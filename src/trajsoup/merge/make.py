@@ -1,6 +1,6 @@
 """Make a planned soup: blend, side files, provenance; here, on many machines, or straight into a store.
 
-SoupPlan --make_soup--> a Hugging Face folder with soup.json
+SoupPlan --make_soup--> a Hugging Face folder with soup.json; for the Hub a temporary one, which is then pushed
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from trajsoup.store.checkpoint import INDEX
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
+from trajsoup.store.hub import is_hub, push_folder, repository_of
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.upload import uploading
@@ -106,6 +107,13 @@ def make_soup(
         )
         return recorded(hashes, sink.finish(), records, requantised=fp8 and fp8.record())
 
+    if is_hub(out):
+        with tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
+            made = make_soup(
+                plan, Path(scratch, "soup"), digest=digest, options=options, executor=executor, progress=progress
+            )
+            push_folder(Path(scratch, "soup"), repository_of(out))
+            return made
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
             if executor is None:

@@ -29,6 +29,7 @@ from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint,
 from trajsoup.store.digest import sample_digest, sha256_file
 from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora, base_of
+from trajsoup.store.hub import is_hub, repository_of, require_pushable
 from trajsoup.store.names import NameMap, load_rules, name_map
 from trajsoup.store.publish import require_free
 from trajsoup.store.remote import Place, RemotePath, absolute, place
@@ -308,6 +309,9 @@ def explicit_row(weights: Mapping[str, float] | Sequence[tuple[Place | str, floa
 def require_output(plan: SoupPlan, out: Place | str) -> None:
     """Refuse an output that exists, overlaps an ingredient or the fork point, or does not fit the disk."""
     out = place(out)
+    if is_hub(out):
+        require_pushable(repository_of(out))
+        return
     inputs = [*(checkpoint.path for checkpoint in plan.checkpoints.values()), plan.template.path]
     if isinstance(out, RemotePath):
         if what := plan.one_machine:

@@ -27,6 +27,7 @@ from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, MOST_SIDE_BYTES, Checkpoint
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
+from trajsoup.store.hub import is_hub, is_repository, repository_below
 from trajsoup.store.json_file import json_text, load_json
 from trajsoup.store.names import NameMap
 from trajsoup.store.regular import copy_small, read_words
@@ -148,7 +149,7 @@ def write_record(provenance: Provenance, folder: Path) -> Provenance:
 
 def model_card(provenance: Provenance) -> str:
     """README.md of the output: what it is, what is in it, how to check it."""
-    head = {**_inherited(provenance.template.folder), "tags": ["trajectory-soup", "merge"]}
+    head = _head_of_card(provenance.template)
     used = [i for i in provenance.ingredients if i.weight]
     branches = {i.candidate.branch for i in used if i.candidate}
     what = f"`{provenance.row.name}` of {len(used)} checkpoints" + (
@@ -187,6 +188,9 @@ def model_card(provenance: Provenance) -> str:
             "",
         ]
         lines += [f"- {v.branch}: {v.gap} at {v.tokens:,} {v.unit}, {v.word}" for v in provenance.verdicts]
+    if provenance.choice is not None:
+        said = {name: value for name, value in json.loads(json_text(_done(provenance.choice))).items() if value}
+        lines += ["", "Recipe:", "", "```yaml", yaml.safe_dump(said, sort_keys=False).strip(), "```"]
     lines += [
         "",
         f"`{RECORD}` records every ingredient with its sha256; `trajsoup verify .` checks this folder against it.",
@@ -242,6 +246,23 @@ def _in_unit(fields: dict[str, Any], unit: Unit) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in fields.items() if key != "unit"}
 
 
+def _head_of_card(template: Checkpoint) -> dict[str, Any]:
+    """What a card begins with: what the template's own card says of its licence, and what the soup is."""
+    inherited = _inherited(template.folder)
+    base = _base_model(template, inherited.pop("base_model", None))
+    library = {"library_name": "transformers"} if template.config else {}
+    return library | inherited | ({} if base is None else {"base_model": base}) | {"tags": ["trajectory-soup", "merge"]}
+
+
+def _base_model(template: Checkpoint, on_card: object) -> str | None:
+    """The name on the Hub of what the ingredients started from, as far as place, config or card tell it."""
+    if is_hub(template.path):
+        return repository_below(template.path)
+    config = template.folder / "config.json"
+    names = [load_json(config).get("_name_or_path") if config.is_file() else None, on_card]
+    return next((n for n in names if isinstance(n, str) and is_repository(n) and not Path(n).exists()), None)
+
+
 def _inherited(folder: Place) -> dict[str, Any]:
     """Licence fields of the fork point's model card: they bind the soup too."""
     with contextlib.suppress(StudyError):  # `unread_card` says so
@@ -264,7 +285,7 @@ def _front_matter(folder: Place) -> dict[str, Any]:
         return {}
     parts = read_words(card, errors="replace").split("---", 2)
     data = decode_yaml(parts[1], where=card) if len(parts) == 3 and not parts[0].strip() and parts[1].strip() else {}
-    keep = ("license", "license_name", "license_link", "language", "library_name", "pipeline_tag")
+    keep = ("license", "license_name", "license_link", "language", "library_name", "pipeline_tag", "base_model")
     found = {key: data[key] for key in keep if key in data}
     return {key: value for key, value in found.items() if isinstance(value, str) or _are_words(value)}
 
