@@ -25,6 +25,10 @@ class ScreenError(TrajsoupError):
     """The compatibility screen cannot be computed, or nothing passes it."""
 
 
+class UncomparableError(ScreenError):
+    """The runs have no training losses that could be compared."""
+
+
 class CheckpointError(TrajsoupError):
     """A checkpoint is missing, damaged, or of a kind that must not be averaged."""
 

@@ -21,7 +21,7 @@ from enum import StrEnum
 import numpy as np
 
 from trajsoup.core.pool import Candidate, Pool, Unit
-from trajsoup.errors import ScreenError
+from trajsoup.errors import ScreenError, UncomparableError
 
 TOLERANCE = 0.01  # epsilon of the paper
 SPREAD = 2.0  # standard deviations of J that its spread reaches to each side
@@ -107,9 +107,9 @@ def screen(
         raise ScreenError(f"cannot force in {', '.join(unknown)}: the branches are {', '.join(curves)}")
     reference = curves[baseline]
     if not reference:
-        raise ScreenError(
+        raise UncomparableError(
             f"the baseline {baseline!r} has no training loss, so no branch can be compared with it: supply it "
-            "(trainer_state.json, or a train_loss column in metrics.csv), or pass --no-screen"
+            "(trainer_state.json, or a train_loss column in metrics.csv)"
         )
     return tuple(
         _verdict(
@@ -223,24 +223,24 @@ def _verdict(
     unit: Unit,
 ) -> Verdict:
     if not curve:
-        raise ScreenError(
+        raise UncomparableError(
             f"branch {branch!r} has no training loss, so it cannot be screened: supply it (trainer_state.json, or a "
-            "train_loss column in metrics.csv), or pass --no-screen"
+            "train_loss column in metrics.csv)"
         )
     first, last = reference[0].tokens, reference[-1].tokens
     shared = [c for c in curve if first <= c.tokens <= last]
     if not shared:
-        raise ScreenError(
+        raise UncomparableError(
             f"branch {branch!r} (checkpoints at {curve[0].tokens:,} to {curve[-1].tokens:,} {unit}) and baseline "
-            f"{baseline!r} ({first:,} to {last:,}) were never at the same {unit}: check their counts, or pass --no-screen"
+            f"{baseline!r} ({first:,} to {last:,}) were never at the same {unit}: check their counts"
         )
     positions = [c.tokens for c in shared]
     baselines = _interpolated(reference, positions, _loss)
     compared, expected = shared[-1], baselines[-1]
     if not math.isfinite(expected) or expected <= 0:
-        raise ScreenError(
+        raise UncomparableError(
             f"the baseline {baseline!r} has training loss {expected} at {compared.tokens:,} {unit}, and no relative gap to "
-            "that exists: choose another --baseline, or pass --no-screen"
+            "that exists: choose another --baseline"
         )
     usable = [i for i, base in enumerate(baselines) if base > 0 and math.isfinite(base)]
     gaps = [_loss(shared[i]) / baselines[i] - 1 for i in usable]

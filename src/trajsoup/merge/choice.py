@@ -23,7 +23,7 @@ from trajsoup.core.selection import SELECTIONS, TOP_K
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.core.window import Window
-from trajsoup.errors import ScreenError, SelectionError, UnansweredError
+from trajsoup.errors import ScreenError, SelectionError, UnansweredError, UncomparableError
 from trajsoup.merge.branches import Branches
 from trajsoup.store.remote import absolute
 
@@ -219,13 +219,16 @@ def _admitted(study: Branches, choice: Choice) -> tuple[tuple[Pool, ...], tuple[
     pools = study.pools()
     if not choice.screened or len(pools) == 1:
         return pools, (), []
-    verdicts = screen(
-        pools,
-        baseline=choice.baseline or study.baseline,
-        tolerance=study.tolerance if choice.tolerance is None else choice.tolerance,
-        horizon=choice.horizon,
-        force={*study.force, *choice.force},
-    )
+    try:
+        verdicts = screen(
+            pools,
+            baseline=choice.baseline or study.baseline,
+            tolerance=study.tolerance if choice.tolerance is None else choice.tolerance,
+            horizon=choice.horizon,
+            force={*study.force, *choice.force},
+        )
+    except UncomparableError as error:
+        raise UncomparableError(f"{error}, or pass --no-screen") from error
     admitted = {v.branch for v in verdicts if v.admitted}
     if not admitted:
         raise ScreenError(

@@ -28,7 +28,7 @@ from trajsoup.engine.gram import gram
 from trajsoup.engine.kept_gram import FILE, MATRICES, groups, kept_gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, MismatchError, MissingExtraError, ScreenError, install
-from trajsoup.merge.branches import Branch, Branches
+from trajsoup.merge.branches import Branch, Branches, soups_folder
 from trajsoup.merge.neurons import match_neurons
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint, require_same, same_dtypes
 from trajsoup.store.identity import IDENTITIES, Identities
@@ -76,7 +76,7 @@ def study_folder(inputs: Sequence[Place | str]) -> Path | None:
     if len(paths) != len(inputs) or not paths:
         return None
     if len(paths) == 1 and paths[0].suffix in (".yaml", ".yml"):
-        folder = paths[0].parent / f"{paths[0].stem}-soups"
+        folder = soups_folder(paths[0])
     else:
         parents = {path.absolute().parent for path in paths}
         folder = parents.pop().parent
@@ -394,6 +394,5 @@ def _screen(study: Branches) -> tuple[dict[str, Verdict], list[str]]:
     try:
         verdicts = screen(study.pools(), baseline=study.baseline, tolerance=study.tolerance)
     except ScreenError as error:
-        reason = str(error).removesuffix(", or pass --no-screen")  # an option of `merge`, not of this command
-        return {}, [f"training losses could not be screened: {reason}"]
+        return {}, [f"training losses could not be screened: {error}"]
     return {v.branch: v for v in verdicts}, []

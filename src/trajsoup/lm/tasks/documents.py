@@ -61,7 +61,7 @@ def document_tasks(
     """Make every configuration with so many items, or as many as the documents have. One without any is left out."""
     texts = _texts(tokens, tokenizer)
     end = int(tokens.tokens[-1])
-    made = [_task(name, places, texts, end=end, count=items_each, seed=seed) for name, places in PLACES.items()]
+    made = [_task(*what, places, texts, end=end, count=items_each, seed=seed) for what, places in PLACES.items()]
     return tuple(task for task in made if task is not None)
 
 
@@ -99,15 +99,16 @@ def _rest_of(pattern: re.Pattern[str]) -> Callable[[_Text], Iterator[tuple[int, 
     return places
 
 
-PLACES: dict[str, Callable[[_Text], Iterator[tuple[int, int]]]] = {
-    "general/continuation": _lines,
-    "language/last_word": _last_words,
-    "professional/long_word": _rest_of(LONG_WORD),
-    "coding/identifier": _rest_of(IDENTIFIER),
-}
+PLACES: dict[tuple[str, str], Callable[[_Text], Iterator[tuple[int, int]]]] = {
+    ("general", "continuation"): _lines,
+    ("language", "last_word"): _last_words,
+    ("professional", "long_word"): _rest_of(LONG_WORD),
+    ("coding", "identifier"): _rest_of(IDENTIFIER),
+}  # category, task
 
 
 def _task(
+    category: str,
     name: str,
     places: Callable[[_Text], Iterator[tuple[int, int]]],
     texts: Sequence[_Text],
@@ -148,7 +149,7 @@ def _task(
     if not right:
         return None
     return PreparedTask(
-        task=Configuration(name=name, category=name.split("/")[0], metric=Metric.OPTIONS, chance=1 / OPTIONS),
+        task=Configuration(name=f"{category}/{name}", category=category, metric=Metric.OPTIONS, chance=1 / OPTIONS),
         sequences=tuple(sequences),
         spans=np.array(spans),
         first=np.arange(0, len(spans) + 1, OPTIONS),
