@@ -9,7 +9,7 @@ MEGATRON := .venv-megatron
 DEEPSPEED := .venv-deepspeed
 ORBAX := .venv-orbax
 
-.PHONY: demo fork-points results test test-all test-slow test-peers lint docs pictures bench soak fuzz faults clean
+.PHONY: demo fork-points results test test-all test-slow test-peers lint docs site pictures bench soak fuzz faults clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -41,6 +41,9 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev  ## regenerate what is generated from the code
 	$(BIN)/python docs/generate.py
 	$(BIN)/python benchmarks/scale.py --write >/dev/null
+
+site: $(VENV)/.dev  ## the docs as a site, in site/; a broken link fails
+	$(BIN)/mkdocs build --strict
 
 pictures: $(VENV)/.dev  ## docs/images from the report of a study: make pictures STUDY=folder
 	$(BIN)/python docs/pictures.py $(STUDY)
@@ -104,4 +107,4 @@ $(ORBAX)/.done:
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output site .pytest_cache .ruff_cache .hypothesis

@@ -77,7 +77,9 @@ def predict(plan: Plan, corpus: Corpus, passes: Passes, *, cache: Path) -> Durat
     """Measure, unless that was done before, and add up."""
     cores = len(os.sched_getaffinity(0))
     fork_point, first = find_fork_point(plan.study, corpus, sequence_length=plan.sequence_length, cache=cache)
-    share = share_of_cores(plan.study.trainer, cores=cores, jobs=min(evenly(len(plan.runs), cores=cores), len(plan.runs)))
+    share = share_of_cores(
+        plan.study.trainer, cores=cores, jobs=min(evenly(len(plan.runs), cores=cores), len(plan.runs))
+    )
     start = fork_point if first is None else first.fork_point
     branches = list(branch_jobs(plan, corpus, start, share=share, runs=plan.runs).values())
     rates = _measured(plan, corpus, start, [*branches, *([] if first is None else [first])], cores=cores, cache=cache)
