@@ -50,7 +50,7 @@ COMMANDS = {page.name: shown(page) for page in PAGES if page.name not in GENERAT
 
 @pytest.fixture(scope="module")
 def material(tmp_path_factory):
-    """Runs of ten checkpoints, checkpoints by themselves, a soup file, a finished study."""
+    """Runs of ten checkpoints, checkpoints by themselves, a soup file."""
     from tests.bowls import make_bowl, write_run
 
     folder, bowl = tmp_path_factory.mktemp("shown"), make_bowl()
@@ -59,8 +59,18 @@ def material(tmp_path_factory):
         shutil.copytree(folder / "runs" / name / "checkpoint-500", folder / name / "checkpoint-900")
     (folder / "soup.yaml").write_text("ingredients:\n- {path: a/checkpoint-900, weight: 0.5}\n"
                                       "- {path: b/checkpoint-900, weight: 0.5}\n")  # fmt: skip
-    (folder / "study.yaml").write_text("kind: train\n")
     return folder
+
+
+def make_way(command, material):
+    """Remove what the command writes; put there what it reads."""
+    study = material / "study.yaml"
+    if command == "merge":
+        shutil.rmtree(material / "soup", ignore_errors=True)
+    elif command == "scan":
+        study.unlink(missing_ok=True)
+    elif command == "status":
+        study.write_text(re.search(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1])
 
 
 @pytest.mark.parametrize("page", [name for name, commands in COMMANDS.items() if commands])
@@ -69,8 +79,7 @@ def test_every_command_on_a_page_works(page, material, monkeypatch):
     for command in COMMANDS[page]:
         words = shlex.split(command)[1:]
         read_only = words[0] in LONG or any(word in command for word in (*ELSEWHERE, *OTHER_FORMATS))
-        if words[0] == "merge":
-            shutil.rmtree("soup", ignore_errors=True)
+        make_way(words[0], material)
         done = trajsoup(*words, *(["--help"] if read_only else []))
         assert done.code == 0, f"{page}: {command}\n{done.err}"
 

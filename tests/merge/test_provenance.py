@@ -74,7 +74,8 @@ def test_the_record_names_strategy_screen_versions_and_every_file_of_the_output(
 
 def test_the_card_names_every_ingredient_and_the_screen(soup):
     card = (soup / "README.md").read_text()
-    assert card.startswith("---\ntags:\n- trajectory-soup\n- merge\n---\n")
+    assert card.startswith("---\nlibrary_name: transformers\ntags:\n- trajectory-soup\n- merge\n---\n")
+    assert "Recipe: strategy trajectory-soup, k 2, select top-k, coefficients equal, rank_by loss, " in card
     assert "`trajectory-soup` of 4 checkpoints from 2 branches" in card
     for line in (
         "| checkpoint-20 | EXP1 | 20,000 | 0.25 | 2.2000 | 0.2000 |",
@@ -143,4 +144,23 @@ def test_only_what_binds_the_soup_is_taken_from_an_older_card(runs, tmp_path, ca
     (source / "README.md").write_text(card)
     make_soup(plan_row(explicit_row({str(source): 1.0})), tmp_path / "soup")
     head = yaml.safe_load((tmp_path / "soup" / "README.md").read_text().split("---")[1])
-    assert head == {**inherited, "tags": ["trajectory-soup", "merge"]}
+    assert head == {"library_name": "transformers", **inherited, "tags": ["trajectory-soup", "merge"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "card", "base_model"),
+    [
+        ({"_name_or_path": "lab/base-1b"}, "", "lab/base-1b"),
+        ({}, "---\nbase_model: lab/base-2b\n---\n", "lab/base-2b"),
+        ({"_name_or_path": "/home/me/base"}, "", None),
+        ({"_name_or_path": "../base"}, "---\nbase_model: [a/b, c/d]\n---\n", None),
+    ],
+)
+def test_the_card_names_the_base_model_where_config_or_card_do(runs, tmp_path, config, card, base_model):
+    source = shutil.copytree(runs / "EXP1" / "checkpoint-10", tmp_path / "source")
+    written = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(written | config))
+    (source / "README.md").write_text(card)
+    make_soup(plan_row(explicit_row({str(source): 1.0})), tmp_path / "soup")
+    head = yaml.safe_load((tmp_path / "soup" / "README.md").read_text().split("---")[1])
+    assert head.get("base_model") == base_model

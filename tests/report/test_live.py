@@ -40,7 +40,7 @@ def served(study):
         address = process.stdout.readline().strip()
         assert address == f"http://127.0.0.1:{port}/"
         for _ in range(START_SECONDS * 10):
-            with contextlib.suppress(urllib.error.URLError):
+            with contextlib.suppress(urllib.error.URLError, TimeoutError):
                 urllib.request.urlopen(f"{address}plotly.js", timeout=5).close()
                 break
             time.sleep(0.1)

@@ -24,9 +24,8 @@ def job(tmp_path, fork_point):
 
 
 def added_up(plan, job, *, branches=3, cores=2, pretraining=None, **changes):
-    rates = dataclasses.replace(
-        Rates(training={kind_of(job): TRAINING}, scoring=SCORING, probed_items=10), **changes
-    )  # fmt: skip
+    scoring = dataclasses.replace(SCORING, **changes)
+    rates = Rates(training={kind_of(job): TRAINING}, scoring=scoring, probed_items=10)
     return add_up(plan, PASSES, rates, branches=[job] * branches, pretraining=pretraining, cores=cores)
 
 

@@ -53,6 +53,7 @@ class ScoringRate:
     token_seconds: float  # of a document
     suite_seconds: float  # the suite that was given, whole; 0: none
     ingredient_seconds: float  # one checkpoint more in a row of W
+    on_cpu: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,8 @@ def scoring_rate(
     suite: PreparedSuite | None,
 ) -> ScoringRate:
     """Measure scoring with a live model that this checkpoint can be streamed into."""
+    import torch
+
     from trajsoup.lm.live import stream_rows
     from trajsoup.lm.tasks.scoring import score_suite
     from trajsoup.lm.validate import document_losses
@@ -146,6 +149,7 @@ def scoring_rate(
         token_seconds=score(sample),
         suite_seconds=0.0 if suite is None else timed(lambda: score_suite(model, suite)),
         ingredient_seconds=timed(become, least=SECONDS / 4),
+        on_cpu=not torch.accelerator.is_available(),
     )
 
 

@@ -189,8 +189,8 @@ def model_card(provenance: Provenance) -> str:
         ]
         lines += [f"- {v.branch}: {v.gap} at {v.tokens:,} {v.unit}, {v.word}" for v in provenance.verdicts]
     if provenance.choice is not None:
-        said = {name: value for name, value in json.loads(json_text(_done(provenance.choice))).items() if value}
-        lines += ["", "Recipe:", "", "```yaml", yaml.safe_dump(said, sort_keys=False).strip(), "```"]
+        said = [f"{name} {value}" for name, value in _done(provenance.choice).items() if value]
+        lines += ["", f"Recipe: {', '.join(said)}."]
     lines += [
         "",
         f"`{RECORD}` records every ingredient with its sha256; `trajsoup verify .` checks this folder against it.",

@@ -21,7 +21,7 @@ from trajsoup.store.remote import Place, RemotePath
 
 SCHEME = "hf://"
 MESSAGE = "A soup of checkpoints; soup.json lists them"
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _OF_EVERY_REPOSITORY = frozenset({".gitattributes", "README.md"})  # what the Hub puts there itself
 
 

@@ -50,7 +50,11 @@ class Rates:
     training: Mapping[str, TrainingRate]  # by kind of branch
     scoring: ScoringRate
     probed_items: int  # of each configuration of the suite
-    on_cpu: bool = True
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether no accelerator works."""
+        return self.scoring.on_cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +154,6 @@ def _measure(
         probes = [TrainingProbe(job=kinds[kind], environment=environment) for kind in asked]
         found = executor.map(training_rate, probes, attempts=1)
     training = {kind: _mean([rate for k, rate in zip(asked, found, strict=True) if k == kind]) for kind in kinds}
-    import torch
-
     from trajsoup.lm.live import load_model, present_device
     from trajsoup.lm.tasks.scoring import prepare_suite
 
@@ -168,9 +170,7 @@ def _measure(
     scoring = scoring_rate(
         model, checkpoint, documents=scorer.corpus.validation, settings=scorer.settings.validation, suite=suite
     )
-    return Rates(
-        training=training, scoring=scoring, probed_items=items, on_cpu=not torch.accelerator.is_available()
-    )  # fmt: skip
+    return Rates(training=training, scoring=scoring, probed_items=items)
 
 
 def _mean(rates: list[TrainingRate]) -> TrainingRate:
