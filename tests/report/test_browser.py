@@ -229,7 +229,8 @@ def test_a_study_that_still_trains_shows_how_far_it_is(visit, tmp_path):
     assert "300B of 600B tokens" in text
     assert seen.locator("progress").count() == 3
     assert drawn(seen).keys() == {"training"}
-    assert "The (N, K) sweep has not run" in seen.locator("#scaling").inner_text()
+    assert seen.locator("main > section").nth(1).get_attribute("id") == "branches"  # the curves, at once below
+    assert "The (N, K) sweep has not run" in seen.locator("#to-come").text_content()
 
 
 def test_rejected_and_failed_branches_say_why(visit, tmp_path):

@@ -125,3 +125,16 @@ def test_runs_that_exist_have_a_page_with_everything_that_is_known_of_them(tmp_p
     names = {f.name for shown in make_sections(found) for f in shown.content.figures}
     assert "frontier-loss" in names
     assert "training" not in names  # nothing was logged
+
+
+def test_while_branches_train_their_curves_come_first_and_one_line_says_what_is_to_come(tmp_path):
+    training = page_parts(
+        open_study(write_study(tmp_path / "half", dataclasses.replace(SMALL, until="plan", done=0.5)))
+    )
+    sections = re.findall(r'<section id="(\w+)"', training.body)
+    assert sections[:2] == ["answer", "branches"]
+    assert "results" not in sections
+    assert "Still to come: One long run or several short ones" in training.body
+    done = page_parts(open_study(write_study(tmp_path / "whole", SMALL)))
+    assert re.findall(r'<section id="(\w+)"', done.body)[1] == "crossing"
+    assert "Still to come" not in done.body

@@ -26,6 +26,7 @@ from trajsoup.store.json_file import plain
 from trajsoup.study.records.comparisons import Evidence
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.plan import PlanRecord
+from trajsoup.study.records.train import TrainRecord
 
 ASSETS = "assets"
 FILE_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -65,7 +66,8 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
             running=running,
             branches=branches,
             notes=() if plan is None else plan.notes,
-            sections=[shown for shown in made if running or not shown.is_empty],
+            sections=_in_order(made, records),
+            to_come=[shown.entry for shown in made if running and shown.is_empty],
             specs=specs,
         )
     )
@@ -77,6 +79,12 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
             "checkpoints": checkpoints_data(records),
         },
     )
+
+
+def _in_order(made: Sequence[Shown], records: Records) -> list[Shown]:
+    """What there is to see; while branches train, their curves first."""
+    there = [shown for shown in made if not shown.is_empty]
+    return sorted(there, key=lambda shown: records.read(TrainRecord) is None and shown.entry.name != "branches")
 
 
 def study_title(records: Records) -> str:

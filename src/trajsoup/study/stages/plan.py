@@ -27,7 +27,8 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
     if plan is not None:
         return _trained_plan(plan, inputs, title=setup.title, seed=setup.seed, sizes=sizes)
     assert isinstance(setup, ForeignStudy)
-    foreign = setup.runs
+    assert setup.corpus is not None
+    foreign, spec = setup.runs, setup.corpus
     last = {b.name: max(map(foreign.position, b.checkpoints)) for b in foreign.branches}
     return PlanRecord(
         inputs=inputs,
@@ -49,7 +50,7 @@ def _plan(bench: Workbench, inputs: dict[str, str]) -> PlanRecord:
         notes=(
             *foreign.notes,
             *(() if foreign.unit is Unit.TOKENS else ("positions are steps, not tokens",)),
-            SEEN if setup.corpus is not None and setup.corpus.test else f"{SEEN}, and these were split off `train`",
+            f"{SEEN}, and these were split off `train`" if spec.train and not spec.test else SEEN,
         ),
     )
 
