@@ -71,7 +71,7 @@ def training_rate(probe: TrainingProbe) -> TrainingRate:
     from transformers.utils import logging
 
     from trajsoup.lm.branch_files import save_checkpoint
-    from trajsoup.lm.data_order import DataOrder
+    from trajsoup.lm.mixture import data_order
     from trajsoup.lm.models import open_model
     from trajsoup.lm.optimizers import make_optimizers
     from trajsoup.lm.sharding import clip_gradients, place
@@ -87,9 +87,7 @@ def training_rate(probe: TrainingProbe) -> TrainingRate:
     placed.model.train()
     parameters = [p for p in placed.model.parameters() if p.requires_grad]
     optimizers = make_optimizers(placed.model, recipe=job.recipe)
-    order = DataOrder(
-        tokens=job.tokens.open(), digest=job.tokens.digest, seed=0, sequence_length=job.sequence_length
-    )  # fmt: skip
+    order = data_order(job)
 
     def learn(sequences: int) -> None:
         accumulate(placed, order, accelerator, first=0, micro=sequences, passes=1)

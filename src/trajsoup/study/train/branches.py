@@ -139,7 +139,10 @@ def train_jobs(
     assert isinstance(trainer, Builtin)
     outcomes = _carry_out(
         study,
-        {name: builtin_process(job, trainer=trainer, threads=job.threads or 1) for name, job in jobs.items()},
+        {
+            name: builtin_process(dataclasses.replace(job, threads=job.threads or 1), trainer=trainer)
+            for name, job in jobs.items()
+        },
         jobs=at_once or evenly(len(jobs), cores=len(os.sched_getaffinity(0))),
         environment=_isa_environment(cache),
         report=on_progress or (lambda stage, progress: None),
