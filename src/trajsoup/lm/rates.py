@@ -105,8 +105,14 @@ def training_rate(probe: TrainingProbe) -> TrainingRate:
     step()
     steps = timed(step, least=SECONDS / 2)
     with tempfile.TemporaryDirectory(dir=job.folder.parent if job.folder.parent.is_dir() else None) as folder:
-        at = {"folder": Path(folder), "dtype": job.dtype, "tokenizer": job.tokenizer, "accelerator": accelerator}
-        saving = timed(lambda: save_checkpoint(placed, step=1, **at))
+        out = Path(folder)
+
+        def save() -> None:
+            save_checkpoint(
+                placed, folder=out, step=1, dtype=job.dtype, tokenizer=job.tokenizer, accelerator=accelerator
+            )
+
+        saving = timed(save)
     return TrainingRate(
         token_seconds=passes / (sequences * job.sequence_length), step_seconds=steps, save_seconds=saving
     )

@@ -28,8 +28,11 @@ def validation_stage(bench: Workbench) -> bool:
         rows = singles(runs)
         start = [single(FORK_POINT)] if FORK_POINT in bench.checkpoints else []
         scores = bench.scorer.validate([*rows, *start])
-        probed = {"max_tokens": evaluation.probe_tokens, "source": evaluation.probe_source}
-        probe = bench.scorer.probe(rows, **probed) if bench.has_probe else {}
+        probe = (
+            bench.scorer.probe(rows, max_tokens=evaluation.probe_tokens, source=evaluation.probe_source)
+            if bench.has_probe
+            else {}
+        )
         losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
         on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
         fork = scores.get(FORK_POINT)
