@@ -29,7 +29,7 @@ def test_plan_shows_the_papers_table_and_its_cost(run, tmp_path):
         "*linear decay to 3.39e-05",
         "*0.9",
         "5 branches",
-        "24 per branch, 120 in all",
+        "24 per run of t, 120 in all",
     ):
         assert text in result.output
 
