@@ -13,7 +13,15 @@ from tests.command import trajsoup
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = ("cli.md",)
-LONG = ("plan", "run", "sweep", "serve", "train", "demo")  # minutes; tests of their own run them on tiny studies
+LONG = (
+    "plan",
+    "run",
+    "sweep",
+    "serve",
+    "train",
+    "demo",
+    "watch",
+)  # minutes; tests of their own run them on tiny studies
 ELSEWHERE = (
     "s3://",
     "gs://",
@@ -42,7 +50,8 @@ def shown(page):
         for words in re.findall(r"`(trajsoup [^`]*)`", rest)
         if len(words.split()) > 2 and not re.search(r"\b[A-Z_]{3,}\b|\.\.\.", words)
     ]
-    return [command for command in found if command.startswith("trajsoup ")]
+    parts = [part.strip() for command in found for part in command.split("&&")]
+    return [part for part in parts if part.startswith("trajsoup ")]
 
 
 COMMANDS = {page.name: shown(page) for page in PAGES if page.name not in GENERATED}

@@ -44,7 +44,9 @@ app = typer.Typer(
 
 _GOES_ON = "what was finished is kept; run the same command again to go on"
 _NOTHING = "nothing was written; run the same command again"
-_KEPT = {command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export, push)}  # they begin anew
+_KEPT = {
+    command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export, push)
+}  # they begin anew
 
 
 def _translated(command: Callable[..., None]) -> Callable[..., None]:
