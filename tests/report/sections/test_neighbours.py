@@ -1,5 +1,7 @@
 """Against the neighbours: what is said of a record, and that the figure has every method, those that train included."""
 
+import dataclasses
+
 from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -109,3 +111,13 @@ def test_the_figure_has_every_method_and_those_that_train(tmp_path):
     assert list(trained["x"]) == [120.0]
     (table,) = alone.tables
     assert len(table.rows) == 3
+
+
+def test_the_caption_never_names_what_happens_to_be_lowest_on_test():
+    sweep = swept()
+    lucky = dataclasses.replace(
+        point("ema/limited", "Lucky", 2.3, setting=Setting.LIMITED), test_loss=Estimate(value=1.5, count=50)
+    )
+    said = neighbours.says(dataclasses.replace(sweep, points=(*sweep.points, lucky)))
+    assert "validation prefers LAWA of N branches of T/N" in said
+    assert "Lucky" not in said

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from trajsoup.core.completion import ProtocolFields
 from trajsoup.core.screening import Verdict
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
@@ -54,7 +55,14 @@ def row(name, *, validation, free):
     )
 
 
-def said(*, validation, test, accuracies, verdicts=(), optimism=None):
+def protocol(**effective):
+    return ProtocolFields(
+        k_grid=(1,), horizons=(1,), rank_by="loss", tie_rule="-", held_out="-", scored_tokens={}, scored_documents={},
+        effective_documents=effective, largest_share={}, masking="-", normalisation="-", overall_average=None,
+    )  # fmt: skip
+
+
+def said(*, validation, test, accuracies, verdicts=(), optimism=None, protocol=None):
     rows = {
         "soup": row("soup", validation=validation[0], free=("k",)),
         "fixed": row("fixed", validation=validation[1], free=()),
@@ -70,7 +78,7 @@ def said(*, validation, test, accuracies, verdicts=(), optimism=None):
     found = sentences(
         [BETTER],
         rows=rows,
-        evaluations=EvaluationsRecord(inputs={}, evaluations=evaluations),
+        evaluations=EvaluationsRecord(inputs={}, evaluations=evaluations, protocol=protocol),
         screen=ScreenRecord(inputs={}, baseline="A", tolerance=0.01, measured_on="-", verdicts=verdicts),
         validation=ValidationRecord(
             inputs={},
@@ -131,3 +139,11 @@ def test_a_branch_that_was_forced_in_did_not_pass_the_screen():
     )
     text = said(validation=(2.0, 2.2), test=(2.1, 2.2), accuracies=(), verdicts=(verdict,))
     assert text.startswith("0 of 1 branches passed the screen; A did not, but was forced in.")
+
+
+def test_documents_that_are_too_few_to_choose_by_are_said_before_anything_is_chosen_by_them():
+    few = {"validation": (2.0, 2.2), "test": (2.3, 2.1), "accuracies": ()}
+    text = said(**few, protocol=protocol(validation=2.4, test=11.3))
+    assert "The validation documents cannot choose: 2 of one size would say as much, and 30 are the least." in text
+    assert "The test documents carry no interval: 11 of one size" in text
+    assert "would say as much" not in said(**few, protocol=protocol(validation=30.0, test=400.0))

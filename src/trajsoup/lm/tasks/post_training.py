@@ -1,6 +1,7 @@
 """The embedded suite of post-training: the six scenarios of app:evaluation-protocol, asked as a user asks.
 
-The same items, of the training split, are what supervised fine-tuning learns from.
+The same items, of the training split, are what supervised fine-tuning learns from. They ask for skills that mid-training
+has taught: 3,000 pairs are enough for the chat, not for a skill.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from random import Random
 
 from trajsoup.lm.tasks.items import Item, Metric, Task
+from trajsoup.lm.tasks.mid_training import CLOSING
 from trajsoup.lm.tasks.world import (
     ATTRIBUTES,
     FACTS,
@@ -23,14 +25,6 @@ from trajsoup.lm.tasks.world import (
 from trajsoup.lm.tokenizer import ASSISTANT, USER
 
 SCENARIOS = ("coding", "mathematics", "reasoning", "knowledge", "instruction following", "function calling")
-EXPRESSIONS = {
-    "the sum of {a} and {b}": "{a} + {b}",
-    "the product of {a} and {b}": "{a} * {b}",
-    "whether {a} equals {b}": "{a} == {b}",
-    "the larger of {a} and {b}": "max({a}, {b})",
-    "the item {b} of {a}": "{a}[{b}]",
-    "{a} called with {b}": "{a}({b})",
-}
 
 
 def chat(question: str, answer: str, options: tuple[str, ...] = ()) -> Item:
@@ -38,32 +32,29 @@ def chat(question: str, answer: str, options: tuple[str, ...] = ()) -> Item:
     return Item(prompt=f"{USER}{question}\n{ASSISTANT}", answer=answer, options=options)
 
 
-def expression(random: Random) -> Item:
-    """Turn words into a Python expression."""
-    words = random.choice(tuple(EXPRESSIONS))
-    a, b = random.sample(NAMES, 2)
-    return chat(f"Write {words.format(a=a, b=b)} in Python.", EXPRESSIONS[words].format(a=a, b=b))
+def brackets(random: Random) -> Item:
+    """Close what was opened, three to five deep."""
+    opened = [random.choice("([{") for _ in range(random.choice((3, 4, 5)))]
+    names = random.sample(NAMES, len(opened))
+    text = "".join(f"{name}{bracket}" for name, bracket in zip(names, opened, strict=True))
+    return chat(f"close {text}", "".join(CLOSING[bracket] for bracket in reversed(opened)))
 
 
-def word_problem(random: Random) -> Item:
-    """One step of counting."""
-    options = neighbours(random, low=0, high=19)
-    result = random.choice(options)
-    name, thing = random.choice(PEOPLE), random.choice(THINGS)
-    change = random.randrange(1, 4)
-    gains = result >= change and random.random() < 0.5
-    before, verb = (result - change, "gets") if gains else (result + change, "loses")
-    question = f"{name} has {before} {thing}s and {verb} {change}. How many are left?"
-    return chat(question, str(result), tuple(map(str, options)))
+def addition(random: Random) -> Item:
+    """A number of two digits and a few more."""
+    options = neighbours(random, low=10, high=99)
+    total = random.choice(options)
+    more = random.randrange(1, 4)
+    question = f"How many {random.choice(THINGS)}s: {total - more}+{more}?"
+    return chat(question, str(total), tuple(map(str, options)))
 
 
-def ordering_question(random: Random) -> Item:
-    """Three people in order, one question."""
-    people = random.sample(PEOPLE, 3)
-    asked = random.randrange(3)
-    rank = ("tallest", "in the middle", "shortest")[asked]
-    told = f"{people[0]} is taller than {people[1]}, {people[1]} than {people[2]}."
-    return chat(f"{told} Who is {rank}?", people[asked], tuple(random.sample(people, 3)))
+def pattern(random: Random) -> Item:
+    """What a repeated sequence of words goes on with."""
+    period = random.sample(WORDS, random.choice((3, 4)))
+    length = len(period) + random.randrange(2, len(period) + 2)
+    shown = " ".join(period[i % len(period)] for i in range(length))
+    return chat(f"What is next: {shown} ->", period[length % len(period)])
 
 
 def fact_question(random: Random) -> Item:
@@ -71,23 +62,16 @@ def fact_question(random: Random) -> Item:
     attribute = random.choice(tuple(ATTRIBUTES))
     value = random.choice(ATTRIBUTES[attribute])
     place = random.choice([p for p in PLACES if FACTS[p, attribute] == value])
-    question = f"Question {random.randrange(100)}: what is the {attribute} of {place}?"
+    question = f"Fact {random.randrange(100)}: the {attribute} of {place} is what?"
     return chat(question, value, with_others(random, value, ATTRIBUTES[attribute]))
 
 
-def rewrite(random: Random) -> Item:
-    """Do to three words what the instruction says."""
-    words = random.sample(WORDS + THINGS, 3)
-    listed = " ".join(words)
-    instruction, answer = random.choice(
-        (
-            (f"Reverse the order: {listed}", " ".join(reversed(words))),
-            (f"Write only the second: {listed}", words[1]),
-            (f"Put commas between: {listed}", ", ".join(words)),
-            (f"Write the last twice: {listed}", f"{words[2]} {words[2]}"),
-        )
-    )
-    return chat(instruction, answer)
+def directed(random: Random) -> Item:
+    """Of four digits the one that the instruction says."""
+    digits = random.sample(range(10), 4)
+    by_word = {"largest": max(digits), "smallest": min(digits), "first": digits[0], "last": digits[-1]}
+    word = random.choice(tuple(by_word))
+    return chat(f"Write the {word} of {', '.join(map(str, digits))}.", str(by_word[word]))
 
 
 def call(random: Random) -> Item:
@@ -109,10 +93,11 @@ def _task(category: str, metric: Metric, chance: float, draw) -> Task:  # noqa: 
 
 
 SUITE = (
-    _task("coding", Metric.EXACT, 1 / 24, expression),
-    _task("mathematics", Metric.OPTIONS, 1 / 4, word_problem),
-    _task("reasoning", Metric.OPTIONS, 1 / 3, ordering_question),
+    _task("coding", Metric.EXACT, (1 / 27 + 1 / 81 + 1 / 243) / 3, brackets),
+    _task("mathematics", Metric.OPTIONS, 1 / 4, addition),
+    _task("reasoning", Metric.EXACT, 1 / 4, pattern),
     _task("knowledge", Metric.OPTIONS, 1 / 4, fact_question),
-    _task("instruction following", Metric.EXACT, 1 / 12, rewrite),
+    _task("instruction following", Metric.EXACT, 1 / 4, directed),
     _task("function calling", Metric.EXACT, 1 / 32, call),
 )
+SCORED = tuple(task for task in SUITE if task.draw is not pattern)  # docs/scores.md: neither guessed nor known

@@ -116,17 +116,10 @@ def _winner(sweep: SweepRecord, within: tuple[str, tuple[Setting | None, ...]]) 
         return ""
     assert ours.test_loss is not None
     chosen = min(points, key=lambda p: LOSS.cost(p.validation_loss))
-    lowest = min(points, key=lambda p: LOSS.cost(None if p.test_loss is None else p.test_loss.value))
     words = f"At a budget of {budget}, Trajectory Soup has {style.score_text(ours.test_loss.value, LOSS)} on test."
     if chosen is ours:
-        words += f" Of {len(points)} models validation prefers it."
-    else:
-        words += f" Of {len(points)} models validation prefers {_called(chosen)}: {_against(sweep, chosen)}."
-    if lowest is ours:
-        words += " None has a lower loss on test."
-    elif lowest is not chosen:
-        words += f" The lowest loss on test is that of {_called(lowest)}: {_against(sweep, lowest)}."
-    return words
+        return f"{words} Of {len(points)} models validation prefers it."
+    return f"{words} Of {len(points)} models validation prefers {_called(chosen)}: {_against(sweep, chosen)}."
 
 
 def _called(point: SweepPoint) -> str:

@@ -91,7 +91,7 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                     "resamples": 10_000,
                 },
                 "sweeps": "paper",
-                "sft": {"items": 1000},
+                "sft": {"items": 3000, "test_items": 500},
                 "seeds": seeds or 5,
             }
         case Preset.WSD:

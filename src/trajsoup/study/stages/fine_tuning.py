@@ -51,7 +51,7 @@ def fine_tuning_stage(bench: Workbench) -> bool:
 
 def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> FineTuningRecord:
     from trajsoup.lm.sft import prepare_pairs
-    from trajsoup.lm.tasks.post_training import SUITE
+    from trajsoup.lm.tasks.post_training import SCORED, SUITE
     from trajsoup.lm.tasks.scoring import prepare_suite
     from trajsoup.lm.tasks.training import fine_tuning_items
 
@@ -64,7 +64,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         asked = fine_tuning_items(count=plan.test_items * len(SUITE), split=split)
         return _Exam(
             held_out=prepare_pairs(asked, tokenizer=tokenizer),
-            suite=prepare_suite(SUITE, tokenizer=tokenizer, split=split, items_each=plan.test_items),
+            suite=prepare_suite(SCORED, tokenizer=tokenizer, split=split, items_each=plan.test_items),
         )
 
     course = _Course(
@@ -84,7 +84,7 @@ def _tune(bench: Workbench, plan: FineTuningPlan, inputs: dict[str, str]) -> Fin
         "pairs": f"{plan.items:,}, {course.pairs.answer_tokens:,} answer tokens, {plan.epochs} epochs, "
         f"batch {plan.batch}; prompts have no loss",
         "seeds": str(plan.seeds),
-        "suite": f"{len(SUITE)} scenarios, {plan.test_items} test items each",
+        "suite": f"{len(SCORED)} of {len(SUITE)} scenarios, {plan.test_items} test items each",
         "data": f"generated chat items, sha256 {course.pairs.digest}; answers held out, {test.held_out.digest}; suite, "
         f"{test.suite.digest}",
     }
