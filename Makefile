@@ -15,9 +15,11 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
 	$(BIN)/trajsoup demo --output demo-output
 
-results: $(VENV)/.dev  ## docs/results.md: five seeds of the paper preset, more than an hour on two cores; goes on where it was
+results: $(VENV)/.dev  ## docs/results*.md: five seeds of the paper and the wsd preset, two hours on two cores; goes on where it was
 	$(BIN)/trajsoup demo --preset paper --output results-output
-	$(BIN)/python docs/generate_results.py results-output
+	$(BIN)/python docs/generate_results.py results-output results.md "Results of the embedded study"
+	$(BIN)/trajsoup demo --preset wsd --output results-output-wsd
+	$(BIN)/python docs/generate_results.py results-output-wsd results-wsd.md "Results with a decaying learning rate"
 
 fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five times 15 minutes of one core; goes on where it was
 	$(BIN)/python benchmarks/fork_points.py
@@ -107,4 +109,4 @@ $(ORBAX)/.done:
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output results-output-wsd site .pytest_cache .ruff_cache .hypothesis

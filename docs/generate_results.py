@@ -1,6 +1,6 @@
-"""Write docs/results.md from the records of finished studies with several seeds.
+"""Write docs/results.md, and docs/results-wsd.md, from the records of finished studies with several seeds.
 
-make results        (runs the paper preset with five seeds, then this with its folder)
+make results        (runs the presets with five seeds each, then this with the folder and the page of each)
 """
 
 from __future__ import annotations
@@ -22,15 +22,10 @@ from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.seeds import SeedsRecord
 
-PAGE = Path(__file__).with_name("results.md")
 
-
-def results_page(folders: Sequence[Path]) -> str:
-    """Of every study: the main table over seeds, orderings, and the first seed in detail."""
-    parts = ["# Results of the embedded study", "", "Printed by `make results`. Do not edit.", ""]
-    for folder in folders:
-        parts += _study(folder)
-    return "\n".join(parts)
+def results_page(folder: Path, *, title: str) -> str:
+    """The main table over seeds, orderings, and the first seed in detail."""
+    return "\n".join([f"# {title}", "", "Printed by `make results`. Do not edit.", "", *_study(folder)])
 
 
 def _study(folder: Path) -> list[str]:
@@ -80,4 +75,5 @@ def _all_met(folder: Path, seeds: Sequence[int]) -> int:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(results_page([Path(folder) for folder in sys.argv[1:]]), encoding="utf-8")
+    study, page, title = sys.argv[1:]
+    Path(__file__).with_name(page).write_text(results_page(Path(study), title=title), encoding="utf-8")
