@@ -67,10 +67,8 @@ def seeds_stage(records: Records, setup: Setup) -> bool:
     return records.ensure(SeedsRecord, inputs, make)
 
 
-def further_spreads(
-    every: Sequence[Records], kind: type[SweepRecord | FineTuningRecord], name: str | None
-) -> tuple[SeedSpread, ...]:
-    """The comparisons of one sweep, or of fine-tuning, over the records of several seeds."""
+def further_spreads(every: Sequence[Records], kind: type[Further], name: str | None) -> tuple[SeedSpread, ...]:
+    """The comparisons of one sweep, of fine-tuning or of neighbours that train, over the records of several seeds."""
     return _spreads([_compared(r, r.require(kind, name)) for r in every])
 
 
