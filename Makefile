@@ -8,6 +8,8 @@ LITGPT := .venv-litgpt
 MEGATRON := .venv-megatron
 DEEPSPEED := .venv-deepspeed
 ORBAX := .venv-orbax
+OLMO := .venv-olmo
+TITAN := .venv-torchtitan
 
 .PHONY: demo fork-points results test test-all test-slow test-peers lint docs site pictures bench soak fuzz faults clean
 
@@ -30,7 +32,7 @@ test: $(VENV)/.dev lint  ## everything but slow and peer tests
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
 
-test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done $(DEEPSPEED)/.done $(ORBAX)/.done  ## mergekit's merges, litgpt's training, checkpoints of Megatron, DeepSpeed and Orbax, each in its own environment
+test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done $(DEEPSPEED)/.done $(ORBAX)/.done $(OLMO)/.done $(TITAN)/.done  ## mergekit's merges, litgpt's training, checkpoints of Megatron, DeepSpeed, Orbax, OLMo-core and torchtitan, each in its own environment
 	$(BIN)/python -m pytest -m peers
 
 test-all: test test-slow test-peers
@@ -108,5 +110,17 @@ $(ORBAX)/.done:
 	$(ORBAX)/bin/python -m pip install --quiet --disable-pip-version-check orbax-checkpoint==0.12.8 jax==0.10.2 wandb==0.31.0
 	touch $@
 
+$(OLMO)/.done: constraints.txt
+	test -x $(OLMO)/bin/python || $(PYTHON) -m venv $(OLMO)
+	$(OLMO)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(OLMO)/bin/python -m pip install --quiet --disable-pip-version-check ai2-olmo-core==3.0.0
+	touch $@
+
+$(TITAN)/.done: constraints.txt
+	test -x $(TITAN)/bin/python || $(PYTHON) -m venv $(TITAN)
+	$(TITAN)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(TITAN)/bin/python -m pip install --quiet --disable-pip-version-check torchtitan==0.3.0 triton torch==$$($(TITAN)/bin/python -c "import torch; print(torch.__version__.split('+')[0])")
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) demo-output results-output results-output-wsd site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) $(LITGPT) $(MEGATRON) $(DEEPSPEED) $(ORBAX) $(OLMO) $(TITAN) demo-output results-output results-output-wsd site .pytest_cache .ruff_cache .hypothesis

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DATA = HERE / ".data"
 WRITES_ITSELF = "blend"
-NAMES = (WRITES_ITSELF, "gram", "train", "score", "report", "cluster")
+NAMES = (WRITES_ITSELF, "formats", "gram", "train", "score", "report", "cluster")
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from tests.command import refused, succeeds
 from tests.runs import equal, load
@@ -187,3 +187,20 @@ def test_tied_embeddings_need_no_head_in_the_soup(soups, tmp_path):
     without = replace(like, tensors={n: t for n, t in like.tensors.items() if n != "lm_head.weight"})
     tied = name_map(found, without, {**like.config, "tie_word_embeddings": True}, rules=None, where="x")
     assert renamed(found, tied).tensors.keys() == without.tensors.keys()
+
+
+def test_torchtitans_qwen3_has_norms_of_heads_and_no_pairs(tmp_path):
+    Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=SIZE)).save_pretrained(tmp_path / "like")
+    state = load(tmp_path / "like")
+    norms = {name: t for name, t in state.items() if name.endswith(("q_norm.weight", "k_norm.weight"))}
+    halves = torchtitan({name: t for name, t in state.items() if name not in norms})
+    for name in state:
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            layer, kind = name.split(".")[2], name.split(".")[-2][0]
+            halves[f"layers.{layer}.attention.qkv_linear.w{kind}.weight"] = state[name]
+    for name, tensor in norms.items():
+        halves[f"layers.{name.split('.')[2]}.attention.{name.split('.')[-2]}.weight"] = tensor
+    torch.save(halves, tmp_path / "titan.pt")
+    succeeds("merge", f"{tmp_path / 'titan.pt'}=1", "--like", tmp_path / "like", "-o", tmp_path / "out")
+    assert equal(load(tmp_path / "out"), state)
+    assert json.loads((tmp_path / "out" / "soup.json").read_text())["names"]["name"] == "torchtitan Qwen3"

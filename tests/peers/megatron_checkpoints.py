@@ -1,18 +1,20 @@
 """Run in an environment with megatron-core: write torch_dist checkpoints with two ranks, or load one. Not a test module.
 
 python megatron_checkpoints.py save FOLDER      FOLDER/iter_000000{1,2}, and the same weights as {1,2}.pt beside it
-python megatron_checkpoints.py load FOLDER OUT  what two ranks load from FOLDER, put together, as OUT
+python megatron_checkpoints.py load FOLDER OUT  what two ranks load from FOLDER, put together, as OUT; `resume`: with the
+optimizer's state and the iteration
 """
 
-import os
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+from megatron.core import dist_checkpointing, parallel_state  # once, before the ranks fork
+from megatron.core.dist_checkpointing import ShardedTensor
+from megatron.core.dist_checkpointing.mapping import ShardedObject
+
+from tests.training_checkpoints import on_two_ranks
 
 FC1, FC2, NORM = (
     "decoder.layers.mlp.linear_fc1.weight",
@@ -32,9 +34,6 @@ def weights(seed):
 
 def sharded(full, rank, world):
     """Layers stacked along axis 0, cut over ranks along rows and along columns; an object for each layer; optimizer state."""
-    from megatron.core.dist_checkpointing import ShardedTensor
-    from megatron.core.dist_checkpointing.mapping import ShardedObject
-
     found = {}
     for layer in range(2):
         rows = full[FC1][layer].chunk(world, 0)[rank].contiguous()
@@ -48,36 +47,33 @@ def sharded(full, rank, world):
     return found
 
 
-def work(rank, rendezvous, command, folder, out):
+def moment(rank, value):
+    """State of the optimizer."""
+    return ShardedTensor.from_rank_offsets(f"optimizer.state.exp_avg.{NORM}", torch.full((6,), value), replica_id=rank)
+
+
+def work(rank, command, folder, out):
     warnings.simplefilter("ignore")
     torch.cuda.synchronize = lambda *_: None  # as NVIDIA's own tests do on a CPU
     torch.cuda.current_device = lambda: "cpu"
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=2)
-    from megatron.core import dist_checkpointing, parallel_state
-    from megatron.core.dist_checkpointing import ShardedTensor
-
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=2)
     if command == "save":
         for seed in (1, 2):
-            state = sharded(weights(seed), rank, 2)
-            key = f"optimizer.state.exp_avg.{NORM}"
-            state["moment"] = ShardedTensor.from_rank_offsets(key, torch.ones(6), replica_id=rank)
+            state = sharded(weights(seed), rank, 2) | {"moment": moment(rank, float(seed)), "iteration": seed}
             path = Path(folder) / f"iter_{seed:07d}"
             path.mkdir(exist_ok=True)
-            dist_checkpointing.save({**state, "iteration": seed}, str(path))
-    else:
-        empty = {name: torch.zeros_like(tensor) for name, tensor in weights(1).items()}
-        found = dist_checkpointing.load(sharded(empty, rank, 2), folder)
-        torch.save({key: value for key, value in found.items() if torch.is_tensor(value)}, f"{out}.{rank}")
-    dist.destroy_process_group()
+            dist_checkpointing.save(state, str(path))
+        return
+    empty = {name: torch.zeros_like(tensor) for name, tensor in weights(1).items()}
+    state = sharded(empty, rank, 2) | ({"moment": moment(rank, 0.0)} if command == "resume" else {})
+    found = dist_checkpointing.load(state, folder)
+    kept = {key: value for key, value in found.items() if torch.is_tensor(value)}
+    torch.save(kept | {"iteration": found.get("iteration")}, f"{out}.{rank}")
 
 
 def main(command, folder, out=None):
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        args = (f"file://{scratch}/rendezvous", command, folder, out)
-        mp.start_processes(work, args, nprocs=2, start_method="fork")
+    on_two_ranks(work, command, folder, out)
     if command == "save":
         for seed in (1, 2):
             torch.save(weights(seed), Path(folder).parent / f"{seed}.pt")
@@ -88,6 +84,8 @@ def main(command, folder, out=None):
         FC2: torch.stack([torch.cat([p[f"c{i}"].reshape(6, 4) for p in parts], dim=1) for i in range(2)]),
         NORM: parts[0]["norm"],
     }
+    if command == "resume":
+        whole |= {"moment": parts[0]["moment"], "iteration": parts[0]["iteration"]}
     torch.save(whole, out)
 
 

@@ -98,6 +98,7 @@ _TITAN_ROPE = {
     for inner in ("", "qkv_linear.")
     for x in "qk"
 }
+_TITAN_NORMS = {f"layers.{{n}}.attention.{x}_norm.weight": f"{_LAYER}self_attn.{x}_norm.weight" for x in "qk"}
 _OLMO = {
     "embeddings.weight": "model.embed_tokens.weight",
     "blocks.{n}.attention.w_q.weight": _LAYER + "self_attn.q_proj.weight",
@@ -152,6 +153,7 @@ def _megatron() -> tuple[Rule, ...]:
 
 MAPS: Mapping[str, tuple[Rule, ...]] = {
     "torchtitan Llama": (*_rules(_TITAN), *_rules(_TITAN_ROPE, rope=True)),
+    "torchtitan Qwen3": _rules(_TITAN | _TITAN_ROPE | _TITAN_NORMS),  # its heads lie in halves as Hugging Face's do
     "OLMo-core, norms before": _rules(_OLMO | _OLMO_BEFORE),
     "OLMo-core, norms after": _rules(_OLMO | _OLMO_AFTER),
     "Megatron GPT": _megatron(),

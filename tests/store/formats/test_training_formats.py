@@ -1,7 +1,11 @@
 """What trainers leave is read as it is: every format, without torch, to the bits of the same weights in safetensors."""
 
+import pickle
+import shutil
 import subprocess
 import sys
+from dataclasses import make_dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -80,6 +84,21 @@ def test_the_folder_that_olmo_core_puts_around_a_checkpoint_is_the_checkpoint(tr
     found = open_checkpoint(tmp_path / "step7")
     assert found.config == {}
     assert [s.step for s in scan_run(tmp_path).checkpoints] == [7]
+
+
+def test_places_as_olmo_cores_own_writer_notes_them_are_understood(training_checkpoints, tmp_path, monkeypatch):
+    name = "olmo_core.distributed.checkpoint.filesystem"
+    info = make_dataclass("_StorageInfo", ["relative_path", "offset", "length"], namespace={"__module__": name})
+    for module in (name.split(".")[0], name):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(_StorageInfo=info))
+    shutil.copytree(training_checkpoints / "dcp0" / "step-1", tmp_path / "step1")
+    metadata = pickle.loads((tmp_path / "step1" / ".metadata").read_bytes())
+    for index, place in metadata.storage_data.items():
+        metadata.storage_data[index] = info(place.relative_path, place.offset, place.length)
+    (tmp_path / "step1" / ".metadata").write_bytes(pickle.dumps(metadata))
+    assert name.encode() in (tmp_path / "step1" / ".metadata").read_bytes()
+    found, plain = open_checkpoint(tmp_path / "step1"), open_checkpoint(training_checkpoints / "dcp0" / "step-1")
+    assert found.tensors == plain.tensors
 
 
 def test_the_output_is_plain_safetensors(training_checkpoints):

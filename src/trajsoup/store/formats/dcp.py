@@ -45,6 +45,7 @@ KNOWN = frozenset(
         ),
         *(_PLAN + name for name in ("SavePlan", "TensorWriteData", "WriteItem", "WriteItemType", "BytesIOWriteData")),
         STORAGE_INFO,
+        "olmo_core.distributed.checkpoint.filesystem._StorageInfo",  # its own writer's, with the same fields
         "megatron.core.dist_checkpointing.strategies.torch.MCoreMetadata",
         "megatron.core.dist_checkpointing.strategies.torch.MCoreSavePlan",
     }
