@@ -40,7 +40,9 @@ def test_the_plan_counts_every_model_that_is_scored_and_not_the_checkpoints_alon
 
 def test_tokens_are_those_of_each_set():
     plan = plan_study(load_study(EXAMPLE / "study.yaml"))
-    assert Passes(validation=3, probe=2, test=1, ingredients=9).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
+    assert (
+        Passes(validation=3, answered=0, probe=2, test=1, ingredients=9).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
+    )
 
 
 def test_methods_that_measure_and_learn_are_counted_too():

@@ -97,7 +97,7 @@ def add_up(
     said, scoring, seeds = plan.study.evaluation, rates.scoring, plan.study.seeds
     documents = passes.tokens(plan) * scoring.token_seconds
     per_item = scoring.suite_seconds / max(rates.probed_items, 1)
-    answering = passes.validation if said.rank_by is Signal.ACCURACY else passes.probe + 1
+    answering = passes.validation if said.rank_by is Signal.ACCURACY else passes.answered
     on_validation = said.items if said.validation_items is None else said.validation_items
     tasks = per_item * (answering * on_validation + passes.test * said.items)
     each = [rates.training[kind_of(job)].seconds(job) for job in branches]

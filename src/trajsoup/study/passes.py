@@ -18,13 +18,18 @@ from trajsoup.core.gram import WHOLE, Gram, Products
 from trajsoup.core.methods.asking import Answers, Descend, Measure, Slope
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
+from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.choosing.main_table import main_entries
+from trajsoup.study.stages.pair_gains import gain_rows, middle_k
 from trajsoup.study.stages.sweeps import reported_rows
+from trajsoup.study.stages.theory import soups_at
 from trajsoup.study.sweeps.table import sweep_entries
 from trajsoup.study.train.plan import Plan
+
+Weights = tuple[tuple[str, float], ...]  # of a row, sorted: what makes two rows the same model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,7 @@ class Passes:
     """Forward passes of whole models over a set of documents, of one seed."""
 
     validation: int  # every checkpoint and the fork point, and every row that is compared
+    answered: int  # of those: models that answer items too, scored apart from their loss alone
     probe: int  # every checkpoint, for the screen
     test: int  # what is reported
     ingredients: int  # checkpoints that all these models are averaged from, counted once for each
@@ -76,11 +82,19 @@ def count_passes(plan: Plan) -> Passes:
     later = {sweep.name: choose(sweep_entries(field, sweep)) for sweep in sweeps}
     reported = {_weights(c.row) for c in chosen}
     reported |= {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
+    for horizon in field.horizons:  # theory
+        asked.update(_weights(row) for row in soups_at(field, horizon)[1])
+    k = middle_k(field, pools)
+    gains = {} if k is None or len(pools) < 2 else gain_rows(field, field.admitted, k=k)
+    answered = checkpoints | {_weights(row) for row in gains.values()}
+    if not evaluation.items or evaluation.rank_by is Signal.ACCURACY:
+        answered, asked = set[Weights](), asked | answered  # one kind of score, so none twice
     return Passes(
-        validation=len(asked) + 1,
+        validation=len(asked) + len(answered) + 1,
+        answered=len(answered) + 1,
         probe=len(checkpoints),
         test=len(reported),
-        ingredients=1 + len(checkpoints) + sum(map(len, asked)) + sum(map(len, reported)),
+        ingredients=1 + len(checkpoints) + sum(map(len, [*asked, *answered, *reported])),
     )
 
 
@@ -102,7 +116,7 @@ def _pools(plan: Plan) -> tuple[Pool, ...]:
     return tuple(Pool(branch=name, candidates=runs.pop(full), apart=runs) for name, runs in found.items())
 
 
-def _weights(row: Row) -> tuple[tuple[str, float], ...]:
+def _weights(row: Row) -> Weights:
     return tuple(sorted(row.weights.items()))
 
 

@@ -37,20 +37,26 @@ class Gains:
     accuracy: Relation | None = None
 
 
-def measured_gains(bench: Workbench, field: Field, cosines: Cosines) -> Gains:
-    """The gain of every pair of branches with a direction, averaged over horizons, in loss and in Overall Average."""
-    pairs = list(itertools.combinations([name for name in field.admitted if name in cosines], 2))
-    k = middle_k(field, field.chosen(field.admitted))
-    if not pairs or k is None:
-        return Gains()
-    branches = list(dict.fromkeys(name for pair in pairs for name in pair))
+def gain_rows(field: Field, branches: Sequence[str], *, k: int) -> dict[tuple[tuple[str, ...], int], Row]:
+    """The anchors and soups of pairs that gains are measured with: by branches and horizon."""
     rows: dict[tuple[tuple[str, ...], int], Row] = {}
     for tokens in field.horizons:
         if all(len(pool.until(tokens).candidates) >= k for pool in field.chosen(branches)):
-            for group in (*((name,) for name in branches), *pairs):
+            for group in (*((name,) for name in branches), *itertools.combinations(branches, 2)):
                 name = f"gain/{'+'.join(group)}@{tokens}"
                 rank_by = field.rank_by
                 rows[group, tokens] = soup_row(field.chosen(group), k=k, horizon=tokens, rank_by=rank_by, name=name)
+    return rows
+
+
+def measured_gains(bench: Workbench, field: Field, cosines: Cosines) -> Gains:
+    """The gain of every pair of branches with a direction, averaged over horizons, in loss and in Overall Average."""
+    branches = [name for name in field.admitted if name in cosines]
+    pairs = list(itertools.combinations(branches, 2))
+    k = middle_k(field, field.chosen(field.admitted))
+    if not pairs or k is None:
+        return Gains()
+    rows = gain_rows(field, branches, k=k)
     scores = bench.scorer.validate(list(rows.values()), what="gains")
     known: dict[Signal, dict[tuple[str, ...], dict[int, float]]] = {signal: {} for signal in Signal}
     for (group, tokens), row in rows.items():
