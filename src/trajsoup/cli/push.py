@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trajsoup.cli.console import show_json
+from trajsoup.cli.console import say, show_json
 from trajsoup.cli.options import Json
 
 
@@ -32,4 +32,4 @@ def push(
     if as_json:
         show_json({"soup": soup, "repository": name, "address": address})
         return
-    typer.echo(address)
+    say(address)
