@@ -80,18 +80,22 @@ def write_zero(
 ) -> Path:
     """Two groups of parameters, flattened and cut as DeepSpeed does it, with what it keeps beside them."""
     folder.mkdir(parents=True)
-    buffers, frozen = buffers or {}, frozen or {}
+    tensors, buffers, frozen = dict(tensors), dict(buffers or {}), dict(frozen or {})
     groups = [{n: t for n, t in tensors.items() if (t.dim() > 1) is matrix} for matrix in (True, False)]
     shapes = [OrderedDict((name, t.shape) for name, t in group.items()) for group in groups]
     for rank in range(ranks):
         fragments = {n: _part(t, rank, ranks) if stage == 3 else t for n, t in frozen.items()}
         state: dict[str, Any] = {
-            "module": OrderedDict({**({} if stage == 3 else {n: t.bfloat16() for n, t in tensors.items()}), **buffers}),
+            "module": OrderedDict(
+                {**({} if stage == 3 else {n: t.bfloat16() for n, t in (tensors | frozen).items()}), **buffers}
+            ),
             "buffer_names": list(buffers),
             "optimizer": None,
             "param_shapes": shapes,
-            "frozen_param_shapes": OrderedDict((n, t.shape) for n, t in frozen.items()) or None,
-            "frozen_param_fragments": OrderedDict(fragments) or None,
+            "frozen_param_shapes": (OrderedDict((n, t.shape) for n, t in frozen.items()) or None)
+            if stage > 1
+            else None,
+            "frozen_param_fragments": (OrderedDict(fragments) or None) if stage > 1 else None,
             "shared_params": {"head.weight": "embed.weight"},
             "lr_scheduler": None,
             "global_steps": 1,

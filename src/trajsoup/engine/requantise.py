@@ -102,8 +102,8 @@ class Requantising:
         made = self._quantise(values, place.blocks)
         row_bytes = place.scales.nbytes // place.scales.shape[0]
         begin = place.real.offset + band * place.blocks.rows * values.shape[1]
-        self._sink.write(file, begin, memoryview(made.codes).cast("B"))
-        self._sink.write(file, place.scales.offset + band * row_bytes, memoryview(made.scales).cast("B"))
+        self._sink.write(file, begin, made.codes.data.cast("B"))
+        self._sink.write(file, place.scales.offset + band * row_bytes, made.scales.data.cast("B"))
         with self._lock:  # the numbers alone
             self._lost.append(Quantised(_NOTHING, _NOTHING, made.error, made.magnitude, made.largest))
 

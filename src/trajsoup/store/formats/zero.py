@@ -113,6 +113,9 @@ class _Layout:
         for name, other in (state.get("shared_params") or {}).items():
             if other in found:
                 found.setdefault(name, found[other])
+        for name, value in module.items() if self.stage != 3 else ():  # frozen, of which stage 1 keeps no other record
+            if name not in found and self.models[0].place_of(value) is not None:
+                found[name] = self._whole(self.models[0], 0, value)
         return found
 
     def _trained(self, groups: Sequence[Mapping[str, tuple[int, ...]]]) -> Iterator[tuple[str, Tensor]]:
