@@ -101,15 +101,15 @@ def plan(
             for branch in planned.branches
         ],
     )
-    cost, budget = planned.cost, planned.budget
+    cost, trained = planned.cost, planned.budget
     rows: list[list[Any]] = [
         ["model", f"{planned.model.total_params:,} parameters, {planned.model.active_params:,} active per token"],
         ["sequence length", f"{planned.sequence_length:,}"],
-        ["horizon t", f"{format_tokens(budget.horizon)} ({budget.horizon:,}) tokens per branch"],
+        ["horizon t", f"{format_tokens(trained.horizon)} ({trained.horizon:,}) tokens per branch"],
         [
-            "total T = N t" + " and apart" * bool(budget.apart),
-            f"{format_tokens(budget.total_tokens)} tokens, {budget.n_branches} branches"
-            + "".join(f", each once more for {format_tokens(tokens)}" for tokens in budget.apart),
+            "total T = N t" + " and apart" * bool(trained.apart),
+            f"{format_tokens(trained.total_tokens)} tokens, {trained.n_branches} branches"
+            + "".join(f", each once more for {format_tokens(tokens)}" for tokens in trained.apart),
         ],
         ["FLOPs per token", f"{planned.model.flops_per_token:.4g}"],
         ["training FLOPs C", f"{cost.train_flops:.4g}"],

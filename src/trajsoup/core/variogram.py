@@ -75,7 +75,8 @@ def fit_variogram(gaps: Sequence[Gap]) -> Variogram:
         v = float(x @ gained / max(float(x @ x), 1e-300))
         return float(np.sum((gained - v * x) ** 2)), v
 
-    tried = [0.0, *np.geomspace(apart[0] / 20, apart[-1] * 20, LENGTHS).tolist()]
+    lengths: list[float] = np.geomspace(apart[0] / 20, apart[-1] * 20, LENGTHS).tolist()
+    tried = [0.0, *lengths]
     length = min(tried, key=lambda length: (fitted(length)[0], length))
     v = fitted(length)[1]
     if not v > 0 or not math.isfinite(v):

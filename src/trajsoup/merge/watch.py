@@ -185,7 +185,7 @@ def _worth(pools: Sequence[Pool], scoring: Scoring) -> float | None:
         return None
     k = min(LARGEST_K, *(len(pool.candidates) for pool in pools))
     try:
-        rows = {(pool.branch,): soup_row([pool], k=k, name=pool.branch) for pool in pools}
+        rows: dict[tuple[str, ...], Row] = {(pool.branch,): soup_row([pool], k=k, name=pool.branch) for pool in pools}
         rows[tuple(pool.branch for pool in pools)] = soup_row(pools, k=k, name="all")
         scores = scoring(list(rows.values()))
         losses = {(frozenset(names), k): scores[row.name].losses for names, row in rows.items()}

@@ -150,7 +150,7 @@ def price(
     others = {name: offered(fitted) for name, fitted in replicas.items()}
     longest = surfaces[0].t0
     chosen = recommended(found, longest=longest)
-    offers = tuple(_offer(a, others.values(), prices, machines, seeds=len(theories)) for a in found)
+    offers = tuple(_offer(a, list(others.values()), prices, machines) for a in found)
     without = {name: best.n_branches for name, each in others.items() if (best := recommended(each, longest=longest))}
     pick = next((o for o in offers if chosen is not None and o.n_branches == chosen.n_branches), None)
     return Priced(
@@ -201,13 +201,11 @@ def _replicas(theories: Sequence[TheoryRecord]) -> dict[str, list[Surface]]:
     return found
 
 
-def _offer(
-    a: Allocation, others: Sequence[tuple[Allocation, ...]], prices: Prices, machines: Machines, *, seeds: int
-) -> Offer:
+def _offer(a: Allocation, others: Sequence[tuple[Allocation, ...]], prices: Prices, machines: Machines) -> Offer:
     """With the jackknife interval of its loss: Student's t over what was left out in turn."""
     parts = np.array([o.loss for each in others for o in each if o.n_branches == a.n_branches])
     n, half = len(parts), None
-    if n > 1 and n == len(list(others)):
+    if n > 1 and n == len(others):
         error = math.sqrt((n - 1) / n * float(np.sum((parts - parts.mean()) ** 2)))
         half = t_quantile((1 + LEVEL) / 2, degrees=n - 1) * error
     flops = prices.flops(a.n_branches, a.horizon)
