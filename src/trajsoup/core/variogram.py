@@ -58,7 +58,7 @@ def fit_variogram(gaps: Sequence[Gap]) -> Variogram:
     """Least squares over what averaging gained; V is linear in it, so only the length is searched for."""
     seen = [found for found in gaps if len(found.tokens) > 1]
     lags = [np.subtract.outer(np.array(g.tokens, np.float64), np.array(g.tokens, np.float64)) for g in seen]
-    apart = sorted({lag for matrix in lags for lag in np.abs(matrix[matrix != 0]).tolist()})
+    apart = sorted({abs(float(lag)) for matrix in lags for lag in matrix.ravel() if lag})
     if len(apart) < 2:
         raise TheoryError(
             f"the merged checkpoints lie at {len(apart)} distance{'s' * (len(apart) != 1)} from each other, and how fast "
@@ -75,8 +75,8 @@ def fit_variogram(gaps: Sequence[Gap]) -> Variogram:
         v = float(x @ gained / max(float(x @ x), 1e-300))
         return float(np.sum((gained - v * x) ** 2)), v
 
-    lengths: list[float] = np.geomspace(apart[0] / 20, apart[-1] * 20, LENGTHS).tolist()
-    tried = [0.0, *lengths]
+    steps = np.linspace(0, 1, LENGTHS)
+    tried = [0.0, *(apart[0] / 20 * (400 * apart[-1] / apart[0]) ** float(step) for step in steps)]
     length = min(tried, key=lambda length: (fitted(length)[0], length))
     v = fitted(length)[1]
     if not v > 0 or not math.isfinite(v):
