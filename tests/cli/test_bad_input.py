@@ -166,7 +166,7 @@ DAMAGE = {
     "quantised": (quantised, r"is quantised \(gptq\): .*Dequantise it to bf16 first"),
     "lora": (
         rewritten(**{"layers.0.q.lora_A.weight": torch.ones(2)}),
-        r"is a LoRA adapter \(layers.0.q.lora_A.weight\).*merge_and_unload",
+        r"is a LoRA adapter \(layers.0.q.lora_A.weight\).*merge --lora merge --fork-point BASE",
     ),
     "pickle": (pickled, r"pytorch_model.bin is a part of no checkpoint that is read here .*save them as safetensors"),
     "missing": (shutil.rmtree, r"there is no checkpoint at .*/b: check the path"),

@@ -93,7 +93,9 @@ def test_a_bad_number_is_named_by_file_line_and_column(tmp_path, text, line, col
 @pytest.mark.parametrize("value", ["x", [1], {"a": 1}, 10**400])
 def test_a_bad_value_in_json_lines_is_named_by_its_line(tmp_path, value):
     (tmp_path / "metrics.jsonl").write_text(f'\n{{"step": 1}}\n\n{json.dumps({"step": 2, "val_loss": value})}\n')
-    with pytest.raises(ScanError, match=r"metrics\.jsonl, line 4: val_loss is .*not a number"):
+    with pytest.raises(
+        ScanError, match=r"metrics\.jsonl, line 4(: val_loss is .*not a number| is damaged .*too large)"
+    ):
         read_metrics(tmp_path)
 
 

@@ -103,8 +103,8 @@ def test_a_missing_checkpoint_in_a_store_says_so(memory):
         open_checkpoint("memory://nothing")
 
 
-def test_an_unknown_kind_of_url_says_what_to_install():
-    with pytest.raises(StoreError, match=r"cannot use nosuch://x.*\[cloud\]"):
+def test_an_unknown_kind_of_url_says_which_are_read():
+    with pytest.raises(StoreError, match=r"'nosuch://x' is no store that is read here \(.*s3"):
         open_checkpoint("nosuch://x")
 
 

@@ -236,7 +236,7 @@ def host_of(header: str) -> str:
     """The name in a Host header, without its port: `[::1]:80` is ::1."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] if ":" in header else header
+    return header.partition(":")[0]
 
 
 def _bearer(request: Request) -> str | None:

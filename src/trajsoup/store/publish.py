@@ -48,12 +48,7 @@ def publishing(out: Path, *, need_bytes: int = 0, file: bool = False) -> Iterato
         with _translated(out):
             out.parent.mkdir(parents=True, exist_ok=True)
             remove_stale(out)
-            folder.mkdir(mode=0o700)
-            lock = os.open(folder, os.O_RDONLY)
-            with contextlib.suppress(
-                OSError
-            ):  # where folders cannot be locked (NFS), `remove_stale` removes none either
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = _made_and_locked(folder)
             yield folder
             sync_tree(folder)
             if os.path.lexists(out):
@@ -73,6 +68,21 @@ def publishing(out: Path, *, need_bytes: int = 0, file: bool = False) -> Iterato
     finally:
         if lock is not None:
             os.close(lock)
+
+
+def _made_and_locked(folder: Path) -> int:
+    """Make the folder and lock it. Another writer that clears up may take it away before it is locked: then once more."""
+    while True:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        with contextlib.suppress(OSError):  # where folders cannot be locked (NFS), `remove_stale` removes none either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return lock
+        os.close(lock)
 
 
 def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ()) -> None:
@@ -102,7 +112,10 @@ def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ())
 def remove_stale(out: Path) -> None:
     """Remove what a killed merge to the same output left. A merge still at work holds a lock and is left alone."""
     for folder in out.parent.glob(f".{glob.escape(out.name)}{MARK}*"):
-        lock = os.open(folder, os.O_RDONLY)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # another has removed it
+            continue
         try:
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

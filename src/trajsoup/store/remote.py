@@ -272,6 +272,11 @@ def place(text: Place | str) -> Place:
         return text
     if "\0" in text:
         raise StoreError(f"{text[:100]!r} holds a NUL, which no name may: correct it")
+    if is_url(text) and not text.startswith("file://") and _SECRET.search(text):
+        raise StoreError(
+            f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out "
+            "and give credentials as the store's own tools read them"
+        )
     if is_url(text) and not text.startswith("file://"):
         scheme = text.split("://")[0].lower()
         if scheme not in SCHEMES or "::" in text:
@@ -283,11 +288,6 @@ def place(text: Place | str) -> Place:
             raise StoreError(f"{text[:200]!r} {what}: name the folder in its store, or copy it here")
     if text.startswith("file://"):
         return Path(text.removeprefix("file://"))
-    if is_url(text) and _SECRET.search(text):
-        raise StoreError(
-            f"a URL of {text.split('://')[0]}:// holds a password or a signature, which records would keep: leave it out "
-            "and give credentials as the store's own tools read them"
-        )
     if is_url(text):
         return RemotePath(text.rstrip("/"))
     if len(text) > LONGEST_NAME and any(len(os.fsencode(part)) > LONGEST_NAME for part in text.split("/")):

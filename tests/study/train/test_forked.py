@@ -1,5 +1,6 @@
 """Branches off one server: their output, their ends, and the server's."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -33,9 +34,22 @@ def test_a_branch_that_fails_ends_with_its_code_and_its_words(server, tmp_path):
     assert branch.poll() == 1
 
 
-def test_a_branch_leads_a_session_of_its_own_and_can_be_killed(server, tmp_path):
-    os.mkfifo(tmp_path / "job.json")  # a job that never comes
-    branch = start(server, tmp_path, str(tmp_path / "job.json"))
+@pytest.fixture
+def stuck(tmp_path):
+    """Starts a branch that never ends: it has something to say into a pipe that is full."""
+    ready, full = os.pipe()
+    os.set_blocking(full, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(full, bytes(4096))
+    os.set_blocking(full, True)
+    yield lambda server: server.start([str(tmp_path / "no-job.json")], dict(os.environ), files=[full])
+    os.close(ready)
+    os.close(full)
+
+
+def test_a_branch_leads_a_session_of_its_own_and_can_be_killed(server, stuck):
+    branch = stuck(server)
     assert os.getsid(branch.pid) == branch.pid
     with pytest.raises(subprocess.TimeoutExpired):
         branch.wait(0.2)
@@ -43,10 +57,9 @@ def test_a_branch_leads_a_session_of_its_own_and_can_be_killed(server, tmp_path)
     assert branch.wait(60) == -signal.SIGKILL
 
 
-def test_a_server_that_is_killed_takes_its_branches_along(tmp_path):
+def test_a_server_that_is_killed_takes_its_branches_along(stuck):
     server = Server({**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    os.mkfifo(tmp_path / "job.json")
-    branch = start(server, tmp_path, str(tmp_path / "job.json"))
+    branch = stuck(server)
     server.close()
     assert branch.wait(60) == -signal.SIGKILL
     deadline = time.monotonic() + 60

@@ -302,6 +302,8 @@ def weight_map_of(index: Place, there: Sequence[str]) -> dict[str, str]:
     for file in set(weight_map.values()):
         if Path(file).name != file:
             raise CheckpointError(f"{index} names {file!r:.200}, which is outside its folder: it must not be trusted")
+        if "\0" in file:
+            raise CheckpointError(f"{index} names {file!r:.200}, which is missing: no file can be called so")
         place(file)  # is a name
         if file not in there and not (index.parent / file).is_file():
             raise CheckpointError(f"{index} names {file!r}, which is missing: copy the checkpoint again")
