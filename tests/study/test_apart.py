@@ -61,7 +61,8 @@ def test_what_was_trained_apart_is_counted(ran):
     soup = rows["trajectory-soup/limited"]
     assert set(soup.chosen_on.trained.values()) == {half + third}  # pairs of T/2 and three of T/3 were compared
     assert soup.budget_tokens == plan.horizon
-    assert set(rows["trajectory-soup/extended"].chosen_on.trained.values()) == {plan.horizon}
+    for of_full_runs in ("trajectory-soup/extended", "single-merge", "raw-best"):  # the last compares every checkpoint
+        assert set(rows[of_full_runs].chosen_on.trained.values()) == {plan.horizon}
     validation = ran.records.require(ValidationRecord)
     assert [len(validation.checkpoints), len(validation.apart)] == [3 * 6, 3 * (3 + 2)]
     planned = plan_study(ran.setup)

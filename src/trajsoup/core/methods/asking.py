@@ -41,7 +41,7 @@ class Option:
     branches: tuple[str, ...]
     budget_tokens: int  # of all branches together
     groups: Mapping[str, Mapping[str, float]] | None = None  # see Row
-    apart: bool = False  # whether every horizon takes a run of its own, so that none is a part of a longer one
+    apart: bool = False  # made of runs that end at its horizon, so that no longer run contains them
 
     @property
     def name(self) -> str:
@@ -150,12 +150,12 @@ class Decision:
     @property
     def trained(self) -> dict[str, int]:
         """Branch -> the tokens that had to be trained so that this could be chosen: of all that was compared."""
-        horizons: dict[str, set[int]] = {}
+        furthest: dict[tuple[str, int | None], int] = {}  # by run: one for each horizon apart, and the long one
         for option in (self.option, *self.compared):
             for name, tokens in option.trained.items():
-                horizons.setdefault(name, set()).add(tokens)
-        counted = sum if self.option.apart else max
-        return {name: counted(found) for name, found in horizons.items()}
+                run = name, tokens if option.apart else None
+                furthest[run] = max(tokens, furthest.get(run, 0))
+        return {name: sum(n for (of, _), n in furthest.items() if of == name) for name, _ in furthest}
 
 
 Request = Score | Measure | Descend

@@ -72,7 +72,7 @@ class Freedom:
             branches=stop.branches,
             budget_tokens=sum(tokens),
             groups=groups,
-            apart=any(pool.apart for pool in self.pools),
+            apart=any(c.key in weights for pool in self.pools for c in pool.apart.get(stop.horizon or 0, ())),
         )
 
     def _option(self, stop: Stop, select: str, k: int | None) -> Option:
