@@ -90,12 +90,15 @@ def test_a_bad_number_is_named_by_file_line_and_column(tmp_path, text, line, col
         table(tmp_path, text)
 
 
-@pytest.mark.parametrize("value", ["x", [1], {"a": 1}, 10**400])
-def test_a_bad_value_in_json_lines_is_named_by_its_line(tmp_path, value):
+NO_NUMBER = ": val_loss is .*not a number"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [("x", NO_NUMBER), ([1], NO_NUMBER), ({"a": 1}, NO_NUMBER), (10**400, " is damaged .*too large")]
+)
+def test_a_bad_value_in_json_lines_is_named_by_its_line(tmp_path, value, said):
     (tmp_path / "metrics.jsonl").write_text(f'\n{{"step": 1}}\n\n{json.dumps({"step": 2, "val_loss": value})}\n')
-    with pytest.raises(
-        ScanError, match=r"metrics\.jsonl, line 4(: val_loss is .*not a number| is damaged .*too large)"
-    ):
+    with pytest.raises(ScanError, match=rf"metrics\.jsonl, line 4{said}"):
         read_metrics(tmp_path)
 
 
