@@ -18,7 +18,7 @@ from tests.exact import nearest
 CONFIG = {"model_type": "toy", "hidden_size": 8, "dtype": "bfloat16"}
 SIDE_FILES = {
     "tokenizer.json": '{"version": "1.0"}\n',
-    "tokenizer_config.json": "{}",
+    "tokenizer_config.json": '{"model_max_length": 1000000000000000019884624838656}\n',  # transformers: no limit
     "chat_template.jinja": "{{ messages }}\r\nend",
     "generation_config.json": '{ "top_p":0.9}',
     "modeling_toy.py": "# custom code\n",

@@ -69,6 +69,10 @@ class BowlScorer:
     def validate(self, rows, *, what="", tasks=True):
         return {row.name: self.bowl.scores(ValidationScores, dict(row.weights), seed=1) for row in rows}
 
+    @property
+    def for_sweeps(self):
+        return self
+
     def test(self, rows):
         return {row.name: self.bowl.scores(TestScores, dict(row.weights), seed=2) for row in rows}
 

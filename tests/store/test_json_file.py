@@ -9,7 +9,7 @@ from trajsoup.engine.kept_gram import _read as read_gram
 from trajsoup.errors import ScanError, ScoreError, TrajsoupError, VerifyError
 from trajsoup.merge.verify import read_record
 from trajsoup.store.identity import FileHashes
-from trajsoup.store.json_file import decode_json, read_json
+from trajsoup.store.json_file import decode_json, load_json, read_json
 from trajsoup.store.lock import owner_of
 from trajsoup.store.metrics import read_metrics, read_trainer_state
 from trajsoup.store.scores import ScoreKey, validation_store
@@ -98,3 +98,8 @@ def test_a_log_may_hold_nan_as_python_programs_write_it(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1, "train_loss": float("nan")}))
     (point,) = read_metrics(tmp_path)
     assert point.train_loss != point.train_loss
+
+
+def test_the_limit_that_tokenizers_write_for_none_is_a_number(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": int(1e30)}))
+    assert load_json(tmp_path / "tokenizer_config.json") == {"model_max_length": int(1e30)}

@@ -12,7 +12,7 @@ from trajsoup.study.duration import FILE, Rates, add_up, kind_of, no_duration, p
 from trajsoup.study.passes import Passes, count_passes
 from trajsoup.study.train.plan import on_corpus, plan_study
 
-PASSES = Passes(validation=10, answered=5, probe=4, test=2, ingredients=30)
+PASSES = Passes(validation=10, answered=5, probe=4, test=2, swept=0, ingredients=30)
 TRAINING = TrainingRate(token_seconds=0.001, step_seconds=0.5, save_seconds=2.0)
 SCORING = ScoringRate(token_seconds=0.01, suite_seconds=3.0, ingredient_seconds=0.1)
 BRANCH = 12 * 8 * SEQUENCE * 0.001 + 12 * 0.5 + 3 * 2.0  # seconds of the job below

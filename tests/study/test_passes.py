@@ -35,13 +35,16 @@ def test_the_plan_counts_every_model_that_is_scored_and_not_the_checkpoints_alon
     }
     assert passes.probe == len(checkpoints) == 36
     assert passes.validation >= 0.9 * len(compared)
-    assert passes.test == pytest.approx(len(reported), rel=0.1)  # which of two rows validation prefers is made up
+    assert passes.test + passes.swept == pytest.approx(
+        len(reported), rel=0.1
+    )  # which of two rows validation prefers is made up
 
 
 def test_tokens_are_those_of_each_set():
     plan = plan_study(load_study(EXAMPLE / "study.yaml"))
     assert (
-        Passes(validation=3, answered=0, probe=2, test=1, ingredients=9).tokens(plan) == 3 * 8_000 + 2 * 8_000 + 12_000
+        Passes(validation=3, answered=0, probe=2, test=1, swept=4, ingredients=9).tokens(plan)
+        == 3 * 8_000 + 2 * 8_000 + 5 * 12_000
     )
 
 
@@ -51,7 +54,7 @@ def test_methods_that_measure_and_learn_are_counted_too():
         count_passes(plan_study(replace(study, sweeps=parse_sweeps(sweeps, where="")))) for sweeps in ([], ["methods"])
     )
     assert beside.validation > alone.validation
-    assert beside.test > alone.test + 20
+    assert beside.swept > alone.swept + 20
 
 
 def test_a_row_costs_as_many_ingredients_as_it_averages():

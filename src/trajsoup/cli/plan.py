@@ -122,7 +122,7 @@ def plan(
         ["free", format_bytes(planned.free_bytes)],
         [
             "models scored",
-            f"{passes.validation:,} on validation, {passes.probe:,} on the probe, {passes.test:,} on test: "
+            f"{passes.validation:,} on validation, {passes.probe:,} on the probe, {passes.test + passes.swept:,} on test: "
             f"{passes.total:,} passes",
         ],
         ["scored", f"{format_tokens(scored)} tokens, {flops:.4g} FLOPs ({flops / cost.train_flops:.1%} of C)"],

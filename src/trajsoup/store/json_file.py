@@ -19,7 +19,7 @@ from trajsoup.store.regular import read_small
 from trajsoup.store.remote import Place
 
 T = TypeVar("T")
-LONGEST = 25  # digits of a whole number: what follows counts in 64 bits or in floats
+LONGEST = 308  # digits of a whole number that is still a float; tokenizers say 10^30 where they have no limit
 
 
 def decode_json(

@@ -99,7 +99,8 @@ def add_up(
     per_item = scoring.suite_seconds / max(rates.probed_items, 1)
     answering = passes.validation if said.rank_by is Signal.ACCURACY else passes.answered
     on_validation = said.items if said.validation_items is None else said.validation_items
-    tasks = per_item * (answering * on_validation + passes.test * said.items)
+    in_sweeps = said.items if said.sweep_items is None else said.sweep_items
+    tasks = per_item * (answering * on_validation + passes.test * said.items + passes.swept * in_sweeps)
     each = [rates.training[kind_of(job)].seconds(job) for job in branches]
     begin = 0.0 if pretraining is None else rates.training[kind_of(pretraining)].seconds(pretraining)
     scored = documents + tasks + passes.ingredients * scoring.ingredient_seconds

@@ -37,21 +37,23 @@ class Passes:
     """Forward passes of whole models over a set of documents, of one seed."""
 
     validation: int  # every checkpoint and the fork point, and every row that is compared
-    answered: int  # of those: models that answer items too, scored apart from their loss alone
+    answered: int  # of those: models that answer items too
     probe: int  # every checkpoint, for the screen
-    test: int  # what is reported
+    test: int  # the main table
+    swept: int  # on test too: what sweeps report
     ingredients: int  # checkpoints that all these models are averaged from, counted once for each
 
     @property
     def total(self) -> int:
         """Of all sets."""
-        return self.validation + self.probe + self.test
+        return self.validation + self.probe + self.test + self.swept
 
     def tokens(self, plan: Plan) -> int:
         """Tokens that go through a model."""
         said = plan.study.evaluation
         on_validation = said.validation_tokens if plan.validation_tokens is None else plan.validation_tokens
-        return self.validation * on_validation + self.probe * said.probe_tokens + self.test * said.test_tokens
+        on_test = (self.test + self.swept) * said.test_tokens
+        return self.validation * on_validation + self.probe * said.probe_tokens + on_test
 
 
 def count_passes(plan: Plan) -> Passes:
@@ -81,20 +83,23 @@ def count_passes(plan: Plan) -> Passes:
     chosen = choose(main_entries(field))
     later = {sweep.name: choose(sweep_entries(field, sweep)) for sweep in sweeps}
     reported = {_weights(c.row) for c in chosen}
-    reported |= {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
+    swept = {_weights(row) for row in reported_rows(sweeps, later, rank_by=evaluation.rank_by)}
+    if evaluation.sweep_items is None:
+        swept -= reported  # one kind of score, so none twice
     for horizon in field.horizons:  # theory
         asked.update(_weights(row) for row in soups_at(field, horizon)[1])
     k = middle_k(field, pools)
     gains = {} if k is None or len(pools) < 2 else gain_rows(field, field.admitted, k=k)
-    answered = checkpoints | {_weights(row) for row in gains.values()}
+    pairs = {_weights(row) for row in gains.values()}
     if not evaluation.items or evaluation.rank_by is Signal.ACCURACY:
-        answered, asked = set[Weights](), asked | answered  # one kind of score, so none twice
+        pairs, asked = set[Weights](), asked | pairs  # one kind of score, so none twice
     return Passes(
-        validation=len(asked) + len(answered) + 1,
-        answered=len(answered) + 1,
+        validation=len(asked) + len(pairs) + 1,
+        answered=len(checkpoints | pairs) + 1,
         probe=len(checkpoints),
         test=len(reported),
-        ingredients=1 + len(checkpoints) + sum(map(len, [*asked, *answered, *reported])),
+        swept=len(swept),
+        ingredients=1 + len(checkpoints) + sum(map(len, [*asked, *pairs, *reported, *swept])),
     )
 
 

@@ -1,5 +1,6 @@
 """The studies that come with the package can be trained: their models take a step."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,6 +10,8 @@ from trajsoup.lm.tokenizer import load_tokenizer
 from trajsoup.store.checkpoint import open_checkpoint, require_same
 from trajsoup.study.file.presets import MODEL, Preset, preset_study, write_preset
 from trajsoup.study.file.study import load_training_study, with_seed
+from trajsoup.study.score.scorer import make_scorer
+from trajsoup.study.train.data import load_data
 from trajsoup.study.train.plan import plan_study
 
 
@@ -46,3 +49,22 @@ def test_every_preset_can_be_planned_and_saves_where_its_budget_is_divided(prese
     for branches in (2, 3):
         assert positions.horizon % (branches * positions.checkpoint_every) == 0
     assert preset_study(preset)["evaluate"]["items"] > 0
+
+
+@pytest.mark.parametrize(
+    "preset", [Preset.QUICK, *(pytest.param(p, marks=pytest.mark.slow) for p in Preset if p is not Preset.QUICK)]
+)
+def test_presets_score_enough_documents_of_their_own_to_choose_and_to_report(preset, tmp_path_factory):
+    study = load_training_study(write_preset(preset, tmp_path_factory.mktemp("preset") / preset.value))
+    corpus = load_data(study, cache=tmp_path_factory.getbasetemp() / "preset-corpora")
+    checkpoints = {"fork-point": open_checkpoint(FORK_POINT)}
+    scored = make_scorer(
+        corpus, checkpoints, folder=study.output, evaluation=study.evaluation, base=study.output
+    ).corpus
+
+    def effective(tokens):
+        sizes = np.diff(tokens.starts).astype(float)
+        return sizes.sum() ** 2 / (sizes**2).sum()
+
+    assert effective(scored.validation) >= 200
+    assert effective(scored.test) >= 400

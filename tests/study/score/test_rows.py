@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -67,6 +68,26 @@ def test_nothing_is_scored_twice_whatever_its_name(tmp_path, corpus, checkpoints
     again = Scorer(**arguments).validate([*ROWS, Row(name="the same", weights={"c2": 0.5, "c1": 0.5})])
     assert len(passes) == 2
     assert again["the same"].losses.loss() == first["mean"].losses.loss()
+
+
+def test_the_loss_alone_of_a_model_that_answered_items_is_not_scored_again(tmp_path, corpus, checkpoints, passes):
+    scorer = Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS)
+    whole = scorer.validate(ROWS[:1])
+    alone = scorer.validate([Row(name="other", weights={"c1": 1.0}), ROWS[1]], tasks=False)
+    assert len(passes) == 2
+    assert alone["other"].losses.nll.tolist() == whole["first"].losses.nll.tolist()
+    assert alone["other"].tasks == alone["mean"].tasks == ()
+
+
+def test_rows_of_sweeps_answer_as_many_items_as_the_study_says(tmp_path, corpus, checkpoints):
+    arguments = {"checkpoints": checkpoints, "corpus": corpus, "folder": tmp_path / "r"}
+    fewer = Scorer(**arguments, settings=dataclasses.replace(SETTINGS, sweep_items=4))
+    main, swept = fewer.test(ROWS)["mean"], fewer.for_sweeps.test(ROWS)["mean"]
+    drawn = [(len(a.correct), len(b.correct)) for a, b in zip(main.tasks, swept.tasks, strict=True)][:2]
+    assert drawn == [(10, 4), (10, 4)]
+    assert [t.correct[:4].tolist() for t in main.tasks[:2]] == [t.correct.tolist() for t in swept.tasks[:2]]
+    same = Scorer(**arguments, settings=SETTINGS)
+    assert same.for_sweeps is same
 
 
 def test_a_killed_run_goes_on_with_the_next_row(tmp_path, corpus, checkpoints, passes, monkeypatch):

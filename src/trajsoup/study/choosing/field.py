@@ -76,11 +76,10 @@ class Field:
         """The pools of these branches."""
         return tuple(pool for pool in self.pools if pool.branch in branches)
 
-    def subsets(self, *, at_least: int, horizon: int | None = None) -> list[tuple[str, ...]]:
-        """Subsets of the branches admitted at a horizon, by default the full one; small ones first."""
-        admitted = self.admitted_at(self.horizon if horizon is None else horizon)
-        sizes = range(at_least, len(admitted) + 1)
-        return [subset for size in sizes for subset in itertools.combinations(admitted, size)]
+    def subsets(self, *, at_most: int | None = None) -> list[tuple[str, ...]]:
+        """Subsets of the admitted branches; small ones first."""
+        sizes = range(1, (len(self.admitted) if at_most is None else at_most) + 1)
+        return [subset for size in sizes for subset in itertools.combinations(self.admitted, size)]
 
     def branch_horizon(self, budget: int, *, n_branches: int, setting: Setting) -> int | None:
         """t of N branches at a budget of sec:setup: T / N when limited, the budget itself when extended."""

@@ -13,7 +13,7 @@ from trajsoup.merge.branches import Screen
 from trajsoup.store.fields import Name
 from trajsoup.study.file.lm_eval import LmEval
 
-LATER = frozenset({"validation_items", "device", "dtype", "window", "comparable"})
+LATER = frozenset({"validation_items", "sweep_items", "device", "dtype", "window", "comparable"})
 ALL = "all"  # of `comparable`
 
 
@@ -48,6 +48,9 @@ class EvaluationPlan(Screen):
     items: Annotated[int, "Items of each configuration of the mid-training suite; 0: only the loss."] = 0
     validation_items: Annotated[
         Count | None, "The same on validation, where every checkpoint answers them. Default: as many as `items`."
+    ] = None
+    sweep_items: Annotated[
+        Count | None, "The same on test, for the rows of sweeps alone: they are many. Default: as many as `items`."
     ] = None
     ks: Annotated[tuple[int, ...], parse_ks, "The K to choose from."] = (1, 2, 4, 8, 12)
     horizons: Annotated[Count, "Into how many equal horizons the full one is divided, for choices and curves."] = 4

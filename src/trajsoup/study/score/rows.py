@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -42,6 +42,7 @@ class ScoreSettings:
     suite: tuple[Task, ...] = ()  # embedded tasks; empty: only the loss
     items_each: int = 100  # per configuration, on test
     validation_items: int | None = None  # the same on validation; None: as many
+    sweep_items: int | None = None  # the same on test, of rows of sweeps; None: as many
     items_seed: int = 0
     choose_with: HarnessSettings | None = None  # lm-eval tasks that may rank and choose
     report_with: HarnessSettings | None = None  # lm-eval tasks that are only reported; none of them in choose_with
@@ -114,6 +115,15 @@ def score_rows(
         found = {name: store.read(keys[name]) if known is None else known for name, known in found.items()}
     assert all(scores is not None for scores in found.values())
     return {name: scores for name, scores in found.items() if scores is not None}
+
+
+def losses_known(rows: Sequence[Row], of: Work, store: ScoreStore[ValidationScores]) -> dict[str, ValidationScores]:
+    """The losses of rows whose models were scored together with the tasks, by row name."""
+    if not of.settings.suite and of.settings.choose_with is None:
+        return {}
+    keys = _keys(rows, of, of.corpus.split(store.split), _Suite(of.settings, of.corpus, store.split))
+    found = {row.name: store.read(keys[row.name]) for row in rows}
+    return {name: replace(scores, tasks=()) for name, scores in found.items() if scores is not None}
 
 
 class _Suite:

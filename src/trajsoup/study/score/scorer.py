@@ -7,9 +7,8 @@ This is the one place where scoring happens, so it is the one place where it can
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,12 +58,24 @@ class Scorer:
         self, rows: Sequence[Row], *, what: str = "validation", tasks: bool = True
     ) -> dict[str, ValidationScores]:
         """Score rows on validation documents: the scores that may choose. Without `tasks`, their loss alone."""
-        scorer = self if tasks else self.without_tasks()
-        return scorer._score(rows, validation_store(self.folder), ValidationScores, what=what)
+        from trajsoup.study.score.rows import losses_known
+
+        store = validation_store(self.folder)
+        if tasks:
+            return self._score(rows, store, ValidationScores, what=what)
+        known = losses_known(rows, self, store)  # of models that have answered items too
+        rest = [row for row in rows if row.name not in known]
+        return {**known, **self.without_tasks()._score(rest, store, ValidationScores, what=what)}
 
     def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
         """Score chosen rows on test documents: for the report, never for a choice."""
         return self._score(rows, test_store(self.folder), TestScores, what="test")
+
+    @property
+    def for_sweeps(self) -> Scorer:
+        """What scores the rows of sweeps on test: the same, with as many items as those answer."""
+        items = self.settings.sweep_items
+        return self if items is None else replace(self, settings=replace(self.settings, items_each=items))
 
     def probe(self, rows: Sequence[Row], *, max_tokens: int, source: str | None = None) -> dict[str, ValidationScores]:
         """Loss of rows on a fixed probe of training documents, of all or of one source."""
@@ -72,17 +83,17 @@ class Scorer:
         from trajsoup.lm.probe import probe_of
 
         train = self.corpus.train if source is None else of_source(self.corpus.train, source)
-        on_probe = dataclasses.replace(
+        on_probe = replace(
             self,
-            corpus=dataclasses.replace(self.corpus, validation=probe_of(train, max_tokens=max_tokens)),
+            corpus=replace(self.corpus, validation=probe_of(train, max_tokens=max_tokens)),
             folder=self.folder / "probe",
         )
         return on_probe.validate(rows, what="probe", tasks=False)
 
     def without_tasks(self) -> Scorer:
         """The same for the loss alone."""
-        settings = dataclasses.replace(self.settings, suite=(), choose_with=None, report_with=None)
-        return dataclasses.replace(self, settings=settings)
+        settings = replace(self.settings, suite=(), choose_with=None, report_with=None)
+        return replace(self, settings=settings)
 
     def _score(
         self, rows: Sequence[Row], store: ScoreStore[Scores], kind: type[Scores], *, what: str
@@ -108,9 +119,9 @@ class ScoreTask:
 def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str) -> None:
     """Have every row scored by some machine. Reading the records afterwards is the caller's part."""
     assert scorer.executor is not None
-    light = dataclasses.replace(
+    light = replace(
         scorer,
-        corpus=dataclasses.replace(scorer.corpus, train=scorer.corpus.validation),
+        corpus=replace(scorer.corpus, train=scorer.corpus.validation),
         checkpoints={},
         folder=scorer.folder.absolute(),
         progress=silent,
@@ -134,7 +145,7 @@ def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str
 def score_some(task: ScoreTask) -> int:
     """Score the rows of one task; return their number."""
     keys = {key for row in task.rows for key in row.weights}
-    scorer = dataclasses.replace(task.scorer, checkpoints={key: open_checkpoint(task.paths[key]) for key in keys})
+    scorer = replace(task.scorer, checkpoints={key: open_checkpoint(task.paths[key]) for key in keys})
     if task.split is Split.TEST:
         scorer.test(task.rows)
     else:
@@ -160,7 +171,7 @@ def make_scorer(
     from trajsoup.lm.validate import ValidationSettings
     from trajsoup.study.score.rows import ScoreSettings
 
-    cut = dataclasses.replace(
+    cut = replace(
         corpus,
         validation=probe_of(corpus.validation, max_tokens=evaluation.validation_tokens),
         test=probe_of(corpus.test, max_tokens=evaluation.test_tokens),
@@ -172,6 +183,7 @@ def make_scorer(
         suite=suite,
         items_each=max(evaluation.items, 1),
         validation_items=evaluation.validation_items,
+        sweep_items=evaluation.sweep_items,
         validation=ValidationSettings(window=evaluation.window or window_of(checkpoints)),
         dtype=dtype_of(checkpoints) if evaluation.dtype == "auto" else evaluation.dtype,
         device=evaluation.device,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trajsoup.core.scores import TestScores
+from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.study.file.lm_eval import left_out
 from trajsoup.study.records.evaluations import Evaluation, EvaluationsRecord
@@ -14,14 +15,16 @@ from trajsoup.study.workbench import Workbench
 
 
 def evaluations_stage(bench: Workbench) -> bool:
-    """Score the chosen rows on test, once; with them, in the same read, what the sweeps will report."""
+    """Score the chosen rows on test, once; in the same read, what sweeps will report, where they answer as many items."""
     records = bench.records
     inputs = {"rows": records.digest(RowsRecord)}
 
     def make() -> EvaluationsRecord:
         rows: RowsRecord = records.require(RowsRecord)
         sweeps = bench.setup.sweeps
-        later = reported_rows(sweeps, choose_sweeps(bench, sweeps), rank_by=bench.setup.evaluation.rank_by)
+        later: list[Row] = []
+        if bench.scorer.for_sweeps is bench.scorer:
+            later = reported_rows(sweeps, choose_sweeps(bench, sweeps), rank_by=bench.setup.evaluation.rank_by)
         scores = bench.scorer.test([*(row_of(row) for row in rows.rows), *later])
         first = row_of(rows.rows[0])
         validated = bench.scorer.validate([first])  # known: it was scored when it was chosen

@@ -48,7 +48,7 @@ def make_sweeps(bench: Workbench, sweeps: Sequence[Sweep]) -> list[str]:
     if not missing:
         return []
     chosen = choose_sweeps(bench, missing)
-    tested = bench.scorer.test(reported_rows(missing, chosen, rank_by=bench.setup.evaluation.rank_by))
+    tested = bench.scorer.for_sweeps.test(reported_rows(missing, chosen, rank_by=bench.setup.evaluation.rank_by))
     for sweep in missing:
         records.write(_record(bench, sweep, chosen[sweep.name], tested, inputs[sweep.name]))
     return [sweep.name for sweep in missing]
@@ -160,6 +160,6 @@ def _comparisons(
 
 def _prescribed(*sides: Chosen) -> str:
     """Branches that nothing chose, for the name: over seeds it must stand for the same branches in each of them."""
-    fixed = [side for side in sides if not {"branch", "branches"} & set(side.decision.free)]
+    fixed = [side for side in sides if not {"branch", "n_branches"} & set(side.decision.free)]
     names = dict.fromkeys(branch for side in fixed for branch in side.option.branches)
     return f" of {'+'.join(names)}" if names else ""

@@ -1,6 +1,6 @@
 """The theory stage: variances from validation losses, what they promise, and how good such promises are (sec:theory).
 
-soups of every subset of branches, K and horizon (scored to choose, so known) -> fits -> intervals, predictions
+soups of every subset of branches at every K, earlier of one and two (most scored to choose) -> fits -> predictions
 the same soups, some left out -> held-out predictions against what they scored -> words
 
 Validation losses throughout: a prediction serves to plan, and plans are made on validation.
@@ -195,13 +195,14 @@ def _terms(losses: SoupLosses, fit: BranchFit, field: Field, soups: Soups, k: in
 
 
 def soups_at(field: Field, horizon: int) -> tuple[Soups, list[Row]]:
-    """Every subset of the admitted branches at every K, and the ranked checkpoints; those are what choosing scored."""
+    """Soups of admitted branches at every K, and the ranked checkpoints; before the full horizon, of SEEN at most."""
     rank_by = field.rank_by
     names: dict[tuple[frozenset[str], int], str] = {}
     rows: list[Row] = []
     ranks: dict[str, tuple[str, ...]] = {}
     have = {pool.branch: len(pool.until(horizon).candidates) for pool in field.chosen(field.admitted)}
-    for subset in field.subsets(at_least=1):
+    most = len(field.admitted) if horizon == field.horizon else SEEN
+    for subset in field.subsets(at_most=most):
         for k in field.ks:
             if all(k <= have[branch] for branch in subset):
                 name = f"{'+'.join(subset)}/K={k}@{horizon}"

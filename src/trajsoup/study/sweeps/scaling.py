@@ -28,6 +28,6 @@ def scaling(field: Field, asked: Sweep) -> Sequence[Entry]:
             option,
             Axis(series=f"N={len(subset)}", x=float(len(option.weights))),
         )
-        for subset in field.subsets(at_least=1)
+        for subset in field.subsets()
         for option in field.freedom(SOUP, [Stop(branches=subset, horizon=field.horizon)]).options("top-k")
     ]
