@@ -23,6 +23,7 @@ from trajsoup.engine.blend import Sink, blend
 from trajsoup.engine.layout import make_layout
 from trajsoup.engine.sinks import FileSink, MemorySink
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.store.digest import Algorithm
 from trajsoup.store.stored import Box
 
 HERE = Path(__file__).parent
@@ -78,7 +79,7 @@ class Bench:
         sign = ">=" if at_least else "<="
         self.say(f"| {what} | {value:.2f}{unit} | {sign} {target:g}{unit} | {'met' if met else 'MISSED'} | {detail} |")
 
-    def run(self, rows: Sequence[Row], sinks: Sequence[Sink], *, digest: bool = False) -> None:
+    def run(self, rows: Sequence[Row], sinks: Sequence[Sink], *, digest: Algorithm | None = None) -> None:
         used = {key for row in rows for key in row.weights}
         chosen = {key: c for key, c in self.checkpoints.items() if key in used}
         blend(chosen, rows, sinks, layout=self.layout, digest=digest)
@@ -92,7 +93,7 @@ class Bench:
             raw.append(sequential_read(self.files, direct=False))
             ours.append(seconds_of(lambda: self.run([self.mean], [sink]), repeat=1))
         r, o = statistics.median(raw), statistics.median(ours)
-        hashed = seconds_of(lambda: self.run([self.mean], [sink], digest=True), repeat=self.repeat)
+        hashed = seconds_of(lambda: self.run([self.mean], [sink], digest=Algorithm.BLAKE3), repeat=self.repeat)
         self.figure(
             "warm, over a buffered sequential read", r / o, 0.7, "x",
             f"{self.gigabytes / o:.1f} against {self.gigabytes / r:.1f} GB/s; with sha256 {self.gigabytes / hashed:.1f}",
@@ -104,7 +105,7 @@ class Bench:
             cool(self.files)
             ours.append(seconds_of(lambda: self.run([self.mean], [sink]), repeat=1))
             cool(self.files)
-            with_hash.append(seconds_of(lambda: self.run([self.mean], [sink], digest=True), repeat=1))
+            with_hash.append(seconds_of(lambda: self.run([self.mean], [sink], digest=Algorithm.BLAKE3), repeat=1))
         r, o, h = (statistics.median(times) for times in (raw, ours, with_hash))
         self.figure(
             "cold, over a direct sequential read", r / o, 0.8, "x",

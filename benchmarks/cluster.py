@@ -83,7 +83,7 @@ def task_overhead(folder: Path, megabytes: int) -> None:
     write_run(folder / "overhead", count=4, megabytes=megabytes * SHARDS)
     plan = plan_at(folder / "overhead", 4)
     (folder / "shards").mkdir()
-    arguments = {"exact_from": None, "digest": False, "stretch_bytes": STRETCH_BYTES}
+    arguments = {"exact_from": None, "digest": None, "stretch_bytes": STRETCH_BYTES}
     once = shard_tasks(
         dict(sorted(plan.checkpoints.items())),
         plan.row,
@@ -132,11 +132,11 @@ def store_over_get(folder: Path, count: int, patch: pytest.MonkeyPatch) -> None:
             assert read == plan.read_bytes
 
         get()
-        make_soup(plan, folder / "first", digest=False)  # loads the kernels
+        make_soup(plan, folder / "first", digest=None)  # loads the kernels
         pairs = []
         for i in range(ROUNDS):
             plain = timed(get)
-            pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"soup-{i}", digest=False))))
+            pairs.append((plain, timed(lambda i=i: make_soup(plan, folder / f"soup-{i}", digest=None))))
         ratio = float(np.median([plain / merge for plain, merge in pairs]))
         plain, merge = (float(np.median(column)) for column in zip(*pairs, strict=True))
         size = plan.read_bytes / 1e9

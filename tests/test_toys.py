@@ -190,5 +190,5 @@ def test_checkpoints_in_a_toy_format_are_merged_beside_others(studied, tmp_path)
     runs = [studied[0].parent / name for name in ("run0", "run1")]
     succeeds("merge", *runs, "--strategy", "full-soup", "--no-screen", "-o", tmp_path / "soup")
     listed = json.loads((tmp_path / "soup" / "soup.json").read_text())["ingredients"]
-    assert sum("pieces.json" in i["sha256"] for i in listed) == 8
+    assert sum("pieces.json" in i["blake3"] for i in listed) == 8
     succeeds("verify", tmp_path / "soup", "--full")

@@ -309,7 +309,7 @@ def test_without_hashes_the_weights_are_the_same_and_the_record_says_null(runs, 
     succeeds("merge", *both(runs), "--k", 1, "-o", tmp_path / "hashed")
     done = succeeds("merge", *both(runs), "--k", 1, "-o", tmp_path / "soup", "--no-hash", "--json")
     assert equal(load(tmp_path / "soup"), load(tmp_path / "hashed"))
-    assert set(done.json["ingredients"][0]["sha256"].values()) == {None}
+    assert set(done.json["ingredients"][0]["blake3"].values()) == {None}
     assert set(done.json["output"]["files"].values()) == {None}
     assert "not hashed" in succeeds("verify", tmp_path / "soup").out
 

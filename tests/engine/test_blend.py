@@ -16,7 +16,7 @@ from trajsoup.engine.layout import make_layout
 from trajsoup.engine.sinks import FileSink, MemorySink
 from trajsoup.errors import BlendError, CheckpointError, MismatchError
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, digest_file, sha256_file
 
 PAGE = 4096
 
@@ -131,9 +131,16 @@ def test_the_digests_are_those_of_the_files(tmp_path, options, shards):
     checkpoints = trajectory(tmp_path, count=3, items=30_000, shards=shards)
     layout = make_layout(checkpoints["c00"])
     digests = blend(
-        checkpoints, [mean_of(*checkpoints)], [MemorySink(layout)], layout=layout, digest=True, options=options
+        checkpoints,
+        [mean_of(*checkpoints)],
+        [MemorySink(layout)],
+        layout=layout,
+        digest=Algorithm.BLAKE3,
+        options=options,
     )
-    assert digests == {key: tuple(sha256_file(path) for path in c.files) for key, c in checkpoints.items()}
+    assert digests == {
+        key: tuple(digest_file(path, Algorithm.BLAKE3) for path in c.files) for key, c in checkpoints.items()
+    }
 
 
 def test_digests_are_had_on_the_way_from_different_shards_but_never_made_up(branch):
@@ -144,7 +151,9 @@ def test_digests_are_had_on_the_way_from_different_shards_but_never_made_up(bran
         options = Options(workers=workers, block_bytes=PAGE)
         call = {"layout": layout, "digest": True, "options": options}
         found = blend(several, [mean_of(*several)], [MemorySink(layout)], **call)
-        assert found == {key: tuple(sha256_file(path) for path in c.files) for key, c in several.items()}
+        assert found == {
+            key: tuple(digest_file(path, Algorithm.BLAKE3) for path in c.files) for key, c in several.items()
+        }
         assert blend(branch, [mean_of("c00", "c03")], [MemorySink(layout)], **call) == {}
 
 
@@ -190,7 +199,7 @@ def test_zero_size_and_scalar_tensors_are_averaged_like_any_other(tmp_path):
         a={"scalar": np.float32(1), "none": np.zeros((0, 3), np.float32), "empty_ids": np.zeros(0, np.int64)},
         b={"scalar": np.float32(4), "none": np.zeros((0, 3), np.float32), "empty_ids": np.zeros(0, np.int64)},
     )
-    (found,) = soup(checkpoints, mean_of("a", "b"), digest=True)
+    (found,) = soup(checkpoints, mean_of("a", "b"), digest=Algorithm.BLAKE3)
     assert found["scalar"] == 2.5
     assert found["scalar"].shape == ()
     assert found["none"].shape == (0, 3)
@@ -199,7 +208,7 @@ def test_zero_size_and_scalar_tensors_are_averaged_like_any_other(tmp_path):
 
 def test_a_checkpoint_of_nothing_but_empty_tensors_is_blended_too(tmp_path):
     checkpoints = opened(tmp_path, a={"none": np.zeros(0, np.float32)}, b={"none": np.zeros(0, np.float32)})
-    (found,) = soup(checkpoints, mean_of("a", "b"), digest=True)
+    (found,) = soup(checkpoints, mean_of("a", "b"), digest=Algorithm.BLAKE3)
     assert found["none"].size == 0
 
 

@@ -18,7 +18,7 @@ from trajsoup.engine.sinks import MemorySink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, NonfiniteError
 from trajsoup.store.checkpoint import open_checkpoint, require_same
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, sha256_file
 from trajsoup.store.identity import Identities
 from trajsoup.store.stored import ITEM_BYTES
 
@@ -195,7 +195,9 @@ def hashed(checkpoint):
     layout = make_layout(checkpoint)
     options = Options(workers=3, block_bytes=4096)
     row = Row(name="it", weights={"x": 1.0})
-    return blend({"x": checkpoint}, [row], [MemorySink(layout)], layout=layout, digest=True, options=options).get("x")
+    return blend(
+        {"x": checkpoint}, [row], [MemorySink(layout)], layout=layout, digest=Algorithm.SHA256, options=options
+    ).get("x")
 
 
 def test_the_identity_of_a_checkpoint_covers_its_listing(toy_format, tmp_path):

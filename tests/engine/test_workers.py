@@ -16,6 +16,7 @@ from trajsoup.engine.blend import Options, blend
 from trajsoup.engine.layout import make_layout
 from trajsoup.engine.sinks import FileSink, MemorySink
 from trajsoup.errors import CheckpointError
+from trajsoup.store.digest import Algorithm
 from trajsoup.store.source import Source
 
 PAGE = 4096
@@ -46,7 +47,7 @@ def interrupt():
 
 
 @pytest.mark.timeout(120, method="thread")
-@pytest.mark.parametrize("digest", [False, True])
+@pytest.mark.parametrize("digest", [None, Algorithm.BLAKE3])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("direct", [False, True])
 def test_a_file_cut_short_during_the_pass_ends_it_without_a_deadlock(tmp_path, digest, workers, direct):
@@ -60,7 +61,7 @@ def test_a_file_cut_short_during_the_pass_ends_it_without_a_deadlock(tmp_path, d
 
 
 @pytest.mark.timeout(120, method="thread")
-@pytest.mark.parametrize("digest", [False, True])
+@pytest.mark.parametrize("digest", [None, Algorithm.BLAKE3])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("act", "error"), [(out_of_space, OSError), (interrupt, KeyboardInterrupt)])
 def test_an_error_of_one_worker_ends_the_pass_and_reaches_the_caller(tmp_path, digest, workers, act, error):
@@ -68,12 +69,12 @@ def test_an_error_of_one_worker_ends_the_pass_and_reaches_the_caller(tmp_path, d
     layout = make_layout(checkpoints["c00"])
     (tmp_path / "out").mkdir()
     options = Options(workers=workers, block_bytes=PAGE)
-    with FileSink(tmp_path / "out", layout, digest=digest) as sink, pytest.raises(error):
+    with FileSink(tmp_path / "out", layout, digest=digest is not None) as sink, pytest.raises(error):
         blend(checkpoints, MEANS_OF_THREE, [Breaking(layout, act), sink], layout=layout, digest=digest, options=options)
 
 
 @pytest.mark.timeout(120, method="thread")
-@pytest.mark.parametrize("digest", [False, True])
+@pytest.mark.parametrize("digest", [None, Algorithm.BLAKE3])
 def test_a_block_that_cannot_be_read_frees_those_who_wait_to_hash_after_it(tmp_path, monkeypatch, digest):
     checkpoints = trajectory(tmp_path, count=3, items=100_000)
     bad, read = checkpoints["c01"], Source.read
@@ -96,7 +97,7 @@ def test_an_error_in_the_progress_reaches_the_caller(tmp_path):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        soup(trajectory(tmp_path, count=2), mean_of("c00", "c01"), digest=True, progress=fail)
+        soup(trajectory(tmp_path, count=2), mean_of("c00", "c01"), digest=Algorithm.BLAKE3, progress=fail)
 
 
 def test_a_pass_leaves_no_descriptor_open_however_it_ends(tmp_path):
@@ -132,7 +133,7 @@ PASS = """
     layout = make_layout(next(iter(found.values())))
     before = peak()
     options = Options(workers=2, accelerate=False, buffer_bytes=8 << 20, direct=sys.argv[1] == "direct")
-    blend(found, [row], [Nowhere()], layout=layout, digest=False, options=options)
+    blend(found, [row], [Nowhere()], layout=layout, options=options)
     print(peak() - before)
 """
 

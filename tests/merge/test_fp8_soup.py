@@ -115,7 +115,7 @@ def test_the_soup_of_one_precision_is_that_of_the_same_weights_in_fp32(folders, 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_verify_quantises_again_and_sees_a_changed_code_or_scale(folders, tmp_path, full):
-    make_soup(plan_row(mean_row(folders), shard_bytes=100_000), tmp_path / "soup", digest=False)
+    make_soup(plan_row(mean_row(folders), shard_bytes=100_000), tmp_path / "soup", digest=None)
     assert len(list((tmp_path / "soup").glob("*.safetensors"))) > 1
     result = verify_soup(tmp_path / "soup", full=full)
     assert result.tensors == 5

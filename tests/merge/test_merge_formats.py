@@ -13,7 +13,7 @@ from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, digest_file
 
 pytestmark = pytest.mark.usefixtures("toy_format")
 HOW = {"b": {"axis": 0, "pieces": 3}, "c": {"axis": 1, "pieces": 4, "codec": "zlib"}}
@@ -56,10 +56,12 @@ def test_a_fork_point_in_boxes_gives_the_side_files_and_ordinary_weights(folders
 
 def test_the_record_hashes_every_file_of_every_ingredient(folders):
     soup = merged(folders / "boxed", folders / "soup")
-    listed = {i["path"]: i["sha256"] for i in json.loads((soup / "soup.json").read_text())["ingredients"]}
+    listed = {i["path"]: i["blake3"] for i in json.loads((soup / "soup.json").read_text())["ingredients"]}
     for path, hashes in listed.items():
         checkpoint = open_checkpoint(path)
-        assert hashes == {n: sha256_file(f) for n, f in zip(checkpoint.names, checkpoint.files, strict=True)}
+        assert hashes == {
+            n: digest_file(f, Algorithm.BLAKE3) for n, f in zip(checkpoint.names, checkpoint.files, strict=True)
+        }
     assert set(listed[str(folders / "boxed" / "c")]) == {"pieces.json", "data/0.raw", "data/1.raw"}
 
 

@@ -164,7 +164,7 @@ def test_a_checkpoint_deleted_between_plan_and_blend_is_named(server, proxied, t
     plan = plan_at("s3://soups/gone")
     shutil.rmtree(server.folder / "soups" / "gone" / "c1")
     with pytest.raises(CheckpointError, match=r"gone/c1/.* disappeared"):
-        make_soup(plan, tmp_path / "out", digest=False)
+        make_soup(plan, tmp_path / "out", digest=None)
     assert not (tmp_path / "out").exists()
 
 

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import yaml
+from blake3 import blake3
 
 from tests.runs import write_run
 from trajsoup import __version__
@@ -29,7 +30,7 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_record_names_every_ingredient_with_weight_tokens_scores_and_sha256(runs, soup):
+def test_the_record_names_every_ingredient_with_weight_tokens_scores_and_digest(runs, soup):
     expected = [
         ("EXP1", 20, 2.4, 2.2, 0.2),
         ("EXP1", 30, 2.3, 2.1, 0.3),
@@ -46,7 +47,10 @@ def test_the_record_names_every_ingredient_with_weight_tokens_scores_and_sha256(
             "window_tokens": None,
             "val_loss": val_loss,
             "accuracy": accuracy,
-            "sha256": {p.name: sha256(p) for p in sorted((runs / branch / f"checkpoint-{step}").glob("*.safetensors"))},
+            "blake3": {
+                p.name: blake3(p.read_bytes()).hexdigest()
+                for p in sorted((runs / branch / f"checkpoint-{step}").glob("*.safetensors"))
+            },
         }
         for branch, step, train_loss, val_loss, accuracy in expected
     ]
@@ -116,7 +120,7 @@ def test_explicit_ingredients_are_recorded_without_scores(runs, tmp_path):
     assert record["choice"] is None
     assert record["position_unit"] is None
     assert [(i["path"], i["weight"], set(i)) for i in record["ingredients"]] == [
-        (str(path), weight, {"path", "weight", "sha256"}) for path, weight in zip(paths, (0.75, 0.25), strict=True)
+        (str(path), weight, {"path", "weight", "blake3"}) for path, weight in zip(paths, (0.75, 0.25), strict=True)
     ]
     assert "| checkpoint-10 |  |  | 0.75 |  |  |" in (tmp_path / "soup" / "README.md").read_text()
 

@@ -14,9 +14,10 @@ from trajsoup.merge.choice import Choice
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
 from trajsoup.merge.verify import verify_soup
+from trajsoup.store.digest import Algorithm
 
 
-def merged(runs, out, *, scheme="equal", digest=True, fork="base", **options):
+def merged(runs, out, *, scheme="equal", digest=Algorithm.BLAKE3, fork="base", **options):
     study = scan_branches([runs / "EXP1", runs / "EXP2"], fork_point=runs / fork)
     make_soup(plan_soup(study, Choice(k=2, coefficients=scheme), **options), out, digest=digest)
     return out
@@ -82,11 +83,32 @@ def test_a_flipped_bit_is_found_by_recomputing_even_if_the_hash_was_forged(soup)
 
 
 def test_a_flipped_bit_is_found_without_any_hash(runs, tmp_path):
-    soup = merged(runs, tmp_path / "soup", digest=False)
+    soup = merged(runs, tmp_path / "soup", digest=None)
     assert verify_soup(soup).unhashed == ("model.safetensors",)
     flip(soup / "model.safetensors")
     with pytest.raises(VerifyError, match=r"is not the weighted sum"):
         verify_soup(soup)
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+def test_a_changed_ingredient_is_found_by_the_digest_that_the_record_names(runs, tmp_path, algorithm):
+    soup = merged(runs, tmp_path / "soup", digest=algorithm)
+    record = json.loads((soup / "soup.json").read_text())
+    assert all(algorithm in i and len({"blake3", "sha256"} & i.keys()) == 1 for i in record["ingredients"])
+    verify_soup(soup, full=True)
+    first = next(iter(record["ingredients"][0][algorithm]))
+    record["ingredients"][0][algorithm][first] = "0" * 64
+    (soup / "soup.json").write_text(json.dumps(record))
+    with pytest.raises(VerifyError, match=rf"has changed since the merge \(its {algorithm} differs"):
+        verify_soup(soup, full=True)
+
+
+def test_ingredients_that_are_hashed_in_several_ways_are_no_record_of_ours(soup):
+    record = json.loads((soup / "soup.json").read_text())
+    record["ingredients"][0]["sha256"] = record["ingredients"][0].pop("blake3")
+    (soup / "soup.json").write_text(json.dumps(record))
+    with pytest.raises(VerifyError, match="hashed in several ways"):
+        verify_soup(soup, full=True)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "README.md", "assets/notes.txt"])

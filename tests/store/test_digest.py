@@ -3,22 +3,24 @@ import os
 import threading
 
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trajsoup.errors import CheckpointError
-from trajsoup.store.digest import OrderedDigest, sample_digest, sha256_file
+from trajsoup.store.digest import Algorithm, OrderedDigest, digest_file, sample_digest, sha256_file
 
 
 def test_a_files_digest_is_that_of_its_bytes(tmp_path):
     data = os.urandom(100_000)
     (tmp_path / "x").write_bytes(data)
     assert sha256_file(tmp_path / "x") == hashlib.sha256(data).hexdigest()
+    assert digest_file(tmp_path / "x", Algorithm.BLAKE3) == blake3(data).hexdigest()
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 40), max_size=20), st.integers(1, 6), st.binary(max_size=9))
 def test_blocks_from_several_threads_hash_as_one_file(data, lengths, workers, lead):
-    digest, blocks, position = OrderedDigest(start=lead), [], 0
+    digest, blocks, position = OrderedDigest(Algorithm.SHA256, start=lead), [], 0
     for length in [*lengths, len(data)]:
         if part := data[position : position + length]:
             blocks.append((len(lead) + position, part))
@@ -43,7 +45,7 @@ def test_blocks_from_several_threads_hash_as_one_file(data, lengths, workers, le
 
 
 def test_a_block_that_comes_early_waits_for_its_turn():
-    digest = OrderedDigest()
+    digest = OrderedDigest(Algorithm.SHA256)
     early = threading.Thread(target=digest.update, args=(3, memoryview(b"def")), daemon=True)
     early.start()
     assert digest.hexdigest() == hashlib.sha256().hexdigest()
@@ -54,7 +56,7 @@ def test_a_block_that_comes_early_waits_for_its_turn():
 
 
 def test_cancelling_frees_those_who_wait_for_a_block_that_never_comes():
-    digest = OrderedDigest()
+    digest = OrderedDigest(Algorithm.SHA256)
     waiting = [threading.Thread(target=digest.update, args=(i, memoryview(b"x")), daemon=True) for i in (5, 9)]
     for thread in waiting:
         thread.start()

@@ -33,6 +33,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.table import Table
 from trajsoup.core.window import parse_window
 from trajsoup.errors import StudyError
+from trajsoup.store.digest import Algorithm
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
@@ -243,7 +244,8 @@ def merge(
         ),
     ] = None,
     allow_url: AllowUrl = None,
-    no_hash: Annotated[bool, typer.Option("--no-hash", help="Skip sha256 of ingredients and output: faster.")] = False,
+    digest: Annotated[Algorithm, typer.Option(help="How ingredients are hashed.")] = Algorithm.BLAKE3,
+    no_hash: Annotated[bool, typer.Option("--no-hash", help="Hash neither ingredients nor output: faster.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")] = False,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
@@ -311,7 +313,8 @@ def merge(
         _show_screen(plan)
         show_notes(plan.notes)
     with chosen_executor(engine, address) as executor, progress_bar("blending", plan.read_bytes) as progress:
-        provenance = make_soup(plan, place(output), digest=not no_hash, executor=executor, progress=progress)
+        hashed = None if no_hash else digest
+        provenance = make_soup(plan, place(output), digest=hashed, executor=executor, progress=progress)
     if as_json:
         show_json({"output": output, **provenance.record()})
         return

@@ -21,7 +21,7 @@ from trajsoup.engine.program import Program, compile_rows
 from trajsoup.engine.workers import Options, Slices, Workers
 from trajsoup.errors import BlendError, MismatchError, NonfiniteError
 from trajsoup.store.checkpoint import Checkpoint
-from trajsoup.store.digest import OrderedDigest
+from trajsoup.store.digest import Algorithm, OrderedDigest
 from trajsoup.store.remote import Place
 from trajsoup.store.source import aligned_buffer, read_range, reading
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
@@ -46,7 +46,7 @@ def blend(
     *,
     layout: Layout,
     exact_from: str | None = None,
-    digest: bool = False,
+    digest: Algorithm | None = None,
     parts: Sequence[Span] | None = None,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
@@ -54,9 +54,9 @@ def blend(
     """Compute every row and send its blocks to the sink of the same position.
 
     `checkpoints` maps the keys of the rows to opened checkpoints, whose signatures must agree already. Integer and
-    boolean tensors must be equal in all of them, or `exact_from` names the one to copy. With `digest`, the sha256 of
-    every ingredient's files comes back by key; without it an empty mapping does. `parts` limits the pass to some spans
-    of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
+    boolean tensors must be equal in all of them, or `exact_from` names the one to copy. With `digest`, that of every
+    ingredient's files comes back by key, where the pass meets their bytes in order; else an empty mapping does. `parts`
+    limits the pass to some spans of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
 
     >>> blend(plan.checkpoints, [plan.row], [MemorySink(plan.layout)], layout=plan.layout)  # doctest: +SKIP
     """
@@ -90,14 +90,17 @@ class _Pass:
         self.cells, self.programs = _by_cell(layout, keys, rows)
         self.workers = Workers(checkpoints, options=options, outputs=len(rows), waits=any(sink.waits for sink in sinks))
 
-    def run(self, *, digest: bool, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
+    def run(self, *, digest: Algorithm | None, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
         if len(self.programs) > 1:
             found = list(cut(found, self.cells))
         digests: list[list[OrderedDigest]] = []
-        if digest and _in_file_order(found, self.checkpoints):
+        if digest is not None and _in_file_order(found, self.checkpoints):
             digests = [
-                [OrderedDigest(start=_lead(path, end)) for path, end in zip(c.files, _first_bytes(c), strict=True)]
+                [
+                    OrderedDigest(digest, start=_lead(path, end))
+                    for path, end in zip(c.files, _first_bytes(c), strict=True)
+                ]
                 for c in self.checkpoints
             ]
         self.workers.run(found, self._start, digests=digests, cancel=self._cancel, progress=self.progress)

@@ -25,7 +25,7 @@ from trajsoup.engine.object_sink import ObjectSink
 from trajsoup.engine.sinks import FileSink
 from trajsoup.engine.workers import Options
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, sha256_file
 from trajsoup.store.formats import Format
 from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, RemotePath, absolute
@@ -46,7 +46,7 @@ class ShardTask:
     parts: tuple[Span, ...]
     folder: Place
     whole: bool  # the task makes the whole file, not a stretch of it
-    digest: bool
+    digest: Algorithm | None  # of ingredients; then output files have their sha256
     options: Options
 
 
@@ -56,7 +56,7 @@ class ShardResult:
 
     read_bytes: int
     output: str | None = None  # sha256 of the file, if the task made all of it
-    ingredients: Mapping[tuple[str, str], str] | None = None  # (key, file name) -> sha256, where it read all of it
+    ingredients: Mapping[tuple[str, str], str] | None = None  # (key, file name) -> digest, where it read all of it
 
 
 def blend_shards(
@@ -67,13 +67,13 @@ def blend_shards(
     layout: Layout,
     executor: Executor,
     exact_from: str | None = None,
-    digest: bool = True,
+    digest: Algorithm | None = Algorithm.BLAKE3,
     stretch_bytes: int = STRETCH_BYTES,
     timeout_seconds: float = TASK_SECONDS,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, str]]:
-    """Compute `row` into the files of `layout` in `folder`; return the sha256 of ingredients, by key, and of files.
+    """Compute `row` into the files of `layout` in `folder`; return the digests of ingredients, by key, and of files.
 
     Every machine must see `folder` and the ingredients under the same names. Ingredients whose files no single task
     reads whole are not hashed here.
@@ -102,7 +102,7 @@ def blend_shards(
         if file.name in in_stretches:
             _write_lead(Path(str(folder)) / file.name, file.lead)
     files = {t.layout.files[0].name: r.output for t, r in zip(tasks, results, strict=True) if r.output is not None}
-    if digest and in_stretches:
+    if digest is not None and in_stretches:
         paths = [Path(str(folder)) / name for name in in_stretches]
         hashed = executor.map(sha256_file, paths, timeout_seconds=timeout_seconds)
         files |= dict(zip(in_stretches, hashed, strict=True))
@@ -122,7 +122,7 @@ def shard_tasks(
     *,
     layout: Layout,
     exact_from: str | None,
-    digest: bool,
+    digest: Algorithm | None,
     stretch_bytes: int,
     options: Options,
 ) -> list[ShardTask]:
@@ -142,7 +142,7 @@ def shard_tasks(
                     parts=tuple(parts),
                     folder=folder,
                     whole=whole,
-                    digest=digest and whole,
+                    digest=digest if whole else None,
                     options=options,
                 )
             )
@@ -166,7 +166,7 @@ def run_shard(task: ShardTask) -> ShardResult:
             [sink],
             layout=task.layout,
             exact_from=task.exact_from,
-            digest=task.digest and narrowed is not None,
+            digest=None if narrowed is None else task.digest,
             parts=parts,
             options=task.options,
         )
@@ -177,7 +177,7 @@ def run_shard(task: ShardTask) -> ShardResult:
     if isinstance(task.folder, RemotePath):
         upload = Upload(task.folder)
         with tempfile.TemporaryDirectory() as nothing, _discarding(upload):
-            sink = ObjectSink(upload, task.layout, digest=task.digest)
+            sink = ObjectSink(upload, task.layout, digest=task.digest is not None)
             result = fill(sink)
             upload.publish(Path(nothing), last=())
         return replace(result, output=sink.finish().get(name))
@@ -187,7 +187,7 @@ def run_shard(task: ShardTask) -> ShardResult:
     own = f".{name}.{uuid.uuid4().hex}"
     layout = Layout((replace(task.layout.files[0], name=own),))
     try:
-        with FileSink(task.folder, layout, digest=task.digest) as sink:
+        with FileSink(task.folder, layout, digest=task.digest is not None) as sink:
             result = fill(sink)
             output = sink.finish().get(own)
         os.replace(task.folder / own, task.folder / name)

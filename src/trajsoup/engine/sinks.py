@@ -13,7 +13,7 @@ import numpy as np
 from trajsoup.engine.kernels import BITS
 from trajsoup.engine.layout import Layout
 from trajsoup.errors import BlendError
-from trajsoup.store.digest import OrderedDigest, sha256_file
+from trajsoup.store.digest import Algorithm, OrderedDigest, sha256_file
 from trajsoup.store.open_files import OpenFiles
 from trajsoup.store.source import NO_DIRECT, O_DIRECT, PAGE
 from trajsoup.store.stored import FLOATS
@@ -37,7 +37,7 @@ class FileSink:
                     os.posix_fallocate(fd, 0, file.header.file_bytes)  # a full disk says so now, not after hours
         in_order = layout.wide is None and not any(file.fixed for file in layout.files)
         plain = digest and in_order  # else they are hashed when they are whole
-        self._digests = [OrderedDigest(start=file.lead) for file in layout.files] if plain else []
+        self._digests = [OrderedDigest(Algorithm.SHA256, start=file.lead) for file in layout.files] if plain else []
         self._hash_after = digest and not plain
 
     def write(self, file: int, offset: int, block: memoryview) -> None:

@@ -24,7 +24,7 @@ from trajsoup.merge.plan import SoupPlan, require_output
 from trajsoup.merge.policy import policy
 from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_record, write_side_files
 from trajsoup.store.checkpoint import INDEX
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, digest_file
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.hub import is_hub, push_folder, repository_of
@@ -39,14 +39,15 @@ def make_soup(
     plan: SoupPlan,
     out: Place | str,
     *,
-    digest: bool = True,
+    digest: Algorithm | None = Algorithm.BLAKE3,
     options: Options | None = None,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Provenance:
     """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card.
 
-    With an `executor`, its machines share the work; the bytes are the same.
+    `digest` is how ingredients are hashed; None: neither they nor the output are. With an `executor`, its machines
+    share the work; the bytes are the same.
 
     >>> make_soup(plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)), "soup")  # doctest: +SKIP
     """
@@ -58,7 +59,7 @@ def make_soup(
     def prepared(records: Path) -> None:
         """Judge and copy the side files; they take their place, and make the folder a model, after the last weight."""
         (records / ASIDE).mkdir()
-        write_side_files(provenance_of(plan, {}, {}, digest=False), records / ASIDE)
+        write_side_files(provenance_of(plan, {}, {}, digest=None), records / ASIDE)
 
     def recorded(
         hashes: Mapping[str, tuple[str, ...]],
@@ -117,7 +118,7 @@ def make_soup(
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
             if executor is None:
-                made = here(ObjectSink(upload, plan.layout, digest=digest), Path(scratch))
+                made = here(ObjectSink(upload, plan.layout, digest=digest is not None), Path(scratch))
             else:
                 upload.expect([file.name for file in plan.layout.files])
                 made = together(out, Path(scratch))
@@ -126,15 +127,19 @@ def make_soup(
     with publishing(out, need_bytes=plan.layout.nbytes) as folder:
         if executor is not None:
             return together(folder, folder)
-        with FileSink(folder, plan.layout, digest=digest) as sink:
+        with FileSink(folder, plan.layout, digest=digest is not None) as sink:
             return here(sink, folder)
 
 
 def provenance_of(
-    plan: SoupPlan, hashes: Mapping[str, tuple[str, ...]], files: Mapping[str, str], *, digest: bool = True
+    plan: SoupPlan,
+    hashes: Mapping[str, tuple[str, ...]],
+    files: Mapping[str, str],
+    *,
+    digest: Algorithm | None = Algorithm.BLAKE3,
 ) -> Provenance:
-    """What soup.json will say, given the sha256 of ingredients (those not in `hashes` are read again) and of `files`."""
-    hashed = functools.cache(sha256_file)  # adapters share their base
+    """What soup.json will say, given the digests of ingredients (those not in `hashes` are read again) and of `files`."""
+    hashed = functools.cache(digest_file)  # adapters share their base
     ingredients = [
         _ingredient(plan, key, hashes.get(key), digest=digest, hashed=hashed) for key in sorted(plan.checkpoints)
     ]
@@ -158,15 +163,21 @@ def provenance_of(
 
 
 def _ingredient(
-    plan: SoupPlan, key: str, hashes: tuple[str, ...] | None, *, digest: bool, hashed: Callable[[Place], str]
+    plan: SoupPlan,
+    key: str,
+    hashes: tuple[str, ...] | None,
+    *,
+    digest: Algorithm | None,
+    hashed: Callable[[Place, Algorithm], str],
 ) -> Ingredient:
     checkpoint = plan.checkpoints[key]
-    if digest and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
-        hashes = tuple(hashed(path) for path in checkpoint.files)
+    if digest is not None and hashes is None:  # the ingredient's layout differs from the output's: a read of its own
+        hashes = tuple(hashed(path, digest) for path in checkpoint.files)
     names = checkpoint.names
     return Ingredient(
         path=key,
         weight=plan.row.weights.get(key, 0.0),
         candidate=plan.candidates.get(key),
         files=dict(zip(names, hashes or [None] * len(names), strict=True)),
+        algorithm=digest or Algorithm.BLAKE3,
     )

@@ -26,7 +26,7 @@ from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.merge.provenance import unread_card
 from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
-from trajsoup.store.digest import sample_digest, sha256_file
+from trajsoup.store.digest import Algorithm, digest_file, sample_digest
 from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora, base_of
 from trajsoup.store.hub import is_hub, repository_of, require_pushable
@@ -333,7 +333,7 @@ def _refuse_copies(checkpoints: Mapping[str, Checkpoint]) -> None:
     for suspects in alike.values():
         seen: dict[tuple[str, ...], str] = {}
         for key in suspects if len(suspects) > 1 else ():
-            whole = tuple(sha256_file(path) for path in checkpoints[key].files)
+            whole = tuple(digest_file(path, Algorithm.BLAKE3) for path in checkpoints[key].files)
             if (other := seen.setdefault(whole, key)) != key:
                 raise BlendError(f"{other} and {key} are the same checkpoint: leave one of them out")
 

@@ -25,7 +25,7 @@ from trajsoup.engine.layout import Layout
 from trajsoup.errors import StudyError
 from trajsoup.merge.choice import Choice
 from trajsoup.store.checkpoint import INDEX, MOST_SIDE_BYTES, Checkpoint
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, sha256_file
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.hub import is_hub, is_repository, repository_below
 from trajsoup.store.json_file import json_text, load_json
@@ -47,7 +47,8 @@ class Ingredient:
     path: str
     weight: float
     candidate: Candidate | None
-    files: Mapping[str, str | None]  # name -> sha256, None where hashing was switched off
+    files: Mapping[str, str | None]  # name -> digest, None where hashing was switched off
+    algorithm: Algorithm = Algorithm.BLAKE3  # of the digests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +194,7 @@ def model_card(provenance: Provenance) -> str:
         lines += ["", f"Recipe: {', '.join(said)}."]
     lines += [
         "",
-        f"`{RECORD}` records every ingredient with its sha256; `trajsoup verify .` checks this folder against it.",
+        f"`{RECORD}` records every ingredient with its digest; `trajsoup verify .` checks this folder against it.",
         "",
     ]
     return "\n".join(lines)
@@ -232,7 +233,7 @@ _NOT_SAID = ("key", "train_error", "train_pieces")  # of an ingredient: its path
 def _ingredient_record(ingredient: Ingredient) -> dict[str, Any]:
     c = ingredient.candidate
     known = {} if c is None else {k: v for k, v in _in_unit(asdict(c), c.unit).items() if k not in _NOT_SAID}
-    return {"path": ingredient.path, "weight": ingredient.weight, **known, "sha256": dict(ingredient.files)}
+    return {"path": ingredient.path, "weight": ingredient.weight, **known, ingredient.algorithm: dict(ingredient.files)}
 
 
 def _left_out(template: Checkpoint) -> dict[str, int]:

@@ -26,7 +26,7 @@ from trajsoup.store.checkpoint import (
     renamed,
     require_same,
 )
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, digest_file, sha256_file
 from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.json_file import read_json
@@ -48,7 +48,17 @@ class RecordedIngredient:
 
     path: str
     weight: float
-    sha256: Mapping[str, str | None]  # by file
+    blake3: Mapping[str, str | None] | None = None  # by file
+    sha256: Mapping[str, str | None] | None = None  # the same, in soups that were hashed so
+
+    @property
+    def algorithm(self) -> Algorithm | None:
+        """How the files were hashed; None where they were not."""
+        return next((a for a in Algorithm if any((self.digests(a) or {}).values())), None)
+
+    def digests(self, algorithm: Algorithm) -> Mapping[str, str | None] | None:
+        """Of each file."""
+        return self.blake3 if algorithm is Algorithm.BLAKE3 else self.sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +150,7 @@ def verify_soup(
             [comparison if layout.wide is None else Requantising(comparison, layout)],
             layout=wide,
             exact_from=exact_from,
-            digest=full,
+            digest=_algorithm(path, record) if full else None,
             parts=parts,
             options=options,
             progress=progress,
@@ -233,6 +243,14 @@ def _row(path: Place, record: SoupRecord) -> Row:
     return row
 
 
+def _algorithm(path: Place, record: SoupRecord) -> Algorithm | None:
+    """How the ingredients were hashed, all of them in one way; None where they were not."""
+    found = {i.algorithm for i in record.ingredients} - {None}
+    if len(found) > 1:
+        raise _inconsistent(path, "its ingredients are hashed in several ways")
+    return next(iter(found), None)
+
+
 def _names(path: Place, record: SoupRecord) -> NameMap | None:
     try:
         return None if record.names is None else NameMap.from_record(record.names)
@@ -310,11 +328,16 @@ def _check_ingredients(
     hashes: Mapping[str, tuple[str, ...]],
 ) -> None:
     for key, checkpoint in checkpoints.items():
-        found = hashes.get(key) or tuple(sha256_file(file) for file in checkpoint.files)
+        if (algorithm := listed[key].algorithm) is None:
+            continue
+        found = hashes.get(key) or tuple(digest_file(file, algorithm) for file in checkpoint.files)
+        recorded = listed[key].digests(algorithm) or {}
         for file, name, digest in zip(checkpoint.files, checkpoint.names, found, strict=True):
-            wanted = listed[key].sha256.get(name)
+            wanted = recorded.get(name)
             if wanted is not None and wanted != digest:
-                raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
+                raise VerifyError(
+                    f"ingredient {file} has changed since the merge (its {algorithm} differs from the record)"
+                )
 
 
 def _open_moved(path: str, format: Format | None) -> Checkpoint:

@@ -1,9 +1,15 @@
-"""sha256 of files: alone, or of blocks that several threads read at once."""
+"""Digests of files: alone, or of blocks that several threads read at once.
+
+Ingredients are many and large, so they are known by BLAKE3, which is the faster; what a merge writes has the SHA-256 that
+hubs show. Either can be checked with a tool that systems have: `b3sum`, `sha256sum`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+from enum import StrEnum
+from typing import Any
 
 from trajsoup.store.regular import opened
 from trajsoup.store.remote import Place
@@ -11,13 +17,33 @@ from trajsoup.store.source import reading
 from trajsoup.store.unchanged import State, require_unchanged, state_of
 
 
-def sha256_file(path: Place) -> str:
+class Algorithm(StrEnum):
+    """How a file is hashed."""
+
+    BLAKE3 = "blake3"
+    SHA256 = "sha256"
+
+    def new(self, start: bytes = b"") -> Any:
+        """A hash that has seen `start`."""
+        if self is Algorithm.SHA256:
+            return hashlib.sha256(start)
+        from blake3 import blake3
+
+        return blake3(start)
+
+
+def digest_file(path: Place, algorithm: Algorithm) -> str:
     """Hash one file."""
     before = _state(path)
     with reading(path), opened(path) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.file_digest(file, algorithm.new).hexdigest()
     require_unchanged([path], [before])
     return digest
+
+
+def sha256_file(path: Place) -> str:
+    """The SHA-256 of one file."""
+    return digest_file(path, Algorithm.SHA256)
 
 
 def _state(path: Place) -> State:
@@ -26,14 +52,14 @@ def _state(path: Place) -> State:
 
 
 class OrderedDigest:
-    """sha256 of a file whose blocks arrive from several threads, nearly in order.
+    """The digest of a file whose blocks arrive from several threads, nearly in order.
 
     A block that comes early waits for its turn. Workers take blocks in order and visit files in the same order, so
     the waits form a wave front, not a cycle.
     """
 
-    def __init__(self, *, start: bytes = b"") -> None:
-        self._hash = hashlib.sha256(start)
+    def __init__(self, algorithm: Algorithm, *, start: bytes = b"") -> None:
+        self._hash = algorithm.new(start)
         self._position = len(start)
         self._turn = threading.Condition()
         self._cancelled = False

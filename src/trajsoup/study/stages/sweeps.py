@@ -160,6 +160,6 @@ def _comparisons(
 
 def _prescribed(*sides: Chosen) -> str:
     """Branches that nothing chose, for the name: over seeds it must stand for the same branches in each of them."""
-    fixed = [side for side in sides if not {"branch", "n_branches"} & set(side.decision.free)]
+    fixed = [side for side in sides if not {"branch", "branches"} & set(side.decision.free)]
     names = dict.fromkeys(branch for side in fixed for branch in side.option.branches)
     return f" of {'+'.join(names)}" if names else ""
