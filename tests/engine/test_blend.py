@@ -149,7 +149,7 @@ def test_digests_are_had_on_the_way_from_different_shards_but_never_made_up(bran
     several = {key: branch[key] for key in ("c00", "c01", "c02")}
     for workers in (1, 4):
         options = Options(workers=workers, block_bytes=PAGE)
-        call = {"layout": layout, "digest": True, "options": options}
+        call = {"layout": layout, "digest": Algorithm.BLAKE3, "options": options}
         found = blend(several, [mean_of(*several)], [MemorySink(layout)], **call)
         assert found == {
             key: tuple(digest_file(path, Algorithm.BLAKE3) for path in c.files) for key, c in several.items()

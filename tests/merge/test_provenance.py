@@ -1,6 +1,7 @@
 import hashlib
 import json
 import shutil
+import time
 
 import pytest
 import yaml
@@ -12,6 +13,8 @@ from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
+from trajsoup.store.digest import Algorithm, OrderedDigest
+from trajsoup.store.known_digests import KnownDigests
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +171,21 @@ def test_the_card_names_the_base_model_where_config_or_card_do(runs, tmp_path, c
     make_soup(plan_row(explicit_row({str(source): 1.0})), tmp_path / "soup")
     head = yaml.safe_load((tmp_path / "soup" / "README.md").read_text().split("---")[1])
     assert head.get("base_model") == base_model
+
+
+@pytest.mark.parametrize("ingredients", [("EXP1",), ("EXP1", "EXP2")])
+def test_ingredients_whose_digests_are_known_are_not_hashed_again_and_recorded_all_the_same(
+    runs, tmp_path, monkeypatch, ingredients
+):
+    monkeypatch.setattr("trajsoup.store.known_digests.time.time", lambda: time.time_ns() / 1e9 + 60)
+    plan = plan_soup(scan_branches([runs / "EXP1", runs / "EXP2"]), Choice(k=2))
+    first = plan_soup(scan_branches([runs / name for name in ingredients]), Choice(k=2))
+    make_soup(first, tmp_path / "first", known=KnownDigests(tmp_path / "digests.json"))
+    hashed = []
+    real = OrderedDigest.__init__
+    monkeypatch.setattr(OrderedDigest, "__init__", lambda self, a, **rest: (hashed.append(a), real(self, a, **rest))[1])
+    made = make_soup(plan, tmp_path / "again", known=KnownDigests(tmp_path / "digests.json"))
+    new = {key for key in plan.checkpoints if not any(f"/{name}/" in key for name in ingredients)}
+    files = sum(len(plan.checkpoints[key].files) for key in new)
+    assert sorted(hashed) == [Algorithm.BLAKE3] * files + [Algorithm.SHA256] * len(made.layout.files)
+    assert made.record()["ingredients"] == make_soup(plan, tmp_path / "alone").record()["ingredients"]

@@ -246,6 +246,9 @@ def merge(
     allow_url: AllowUrl = None,
     digest: Annotated[Algorithm, typer.Option(help="How ingredients are hashed.")] = Algorithm.BLAKE3,
     no_hash: Annotated[bool, typer.Option("--no-hash", help="Hash neither ingredients nor output: faster.")] = False,
+    rehash: Annotated[
+        bool, typer.Option("--rehash", help="Hash ingredients even if their digests are known from an earlier merge.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")] = False,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
@@ -254,6 +257,8 @@ def merge(
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
     from trajsoup.merge.make import make_soup
     from trajsoup.merge.plan import require_output
+    from trajsoup.store.known_digests import FILE, KnownDigests
+    from trajsoup.study.cache import cache_folder
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
@@ -313,8 +318,14 @@ def merge(
         _show_screen(plan)
         show_notes(plan.notes)
     with chosen_executor(engine, address) as executor, progress_bar("blending", plan.read_bytes) as progress:
-        hashed = None if no_hash else digest
-        provenance = make_soup(plan, place(output), digest=hashed, executor=executor, progress=progress)
+        provenance = make_soup(
+            plan,
+            place(output),
+            digest=None if no_hash else digest,
+            known=None if rehash else KnownDigests(cache_folder() / FILE),
+            executor=executor,
+            progress=progress,
+        )
     if as_json:
         show_json({"output": output, **provenance.record()})
         return

@@ -8,7 +8,7 @@ ingredients adds to it. The result does not depend on threads, blocks, I/O path 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,6 +47,7 @@ def blend(
     layout: Layout,
     exact_from: str | None = None,
     digest: Algorithm | None = None,
+    known: Collection[str] = (),
     parts: Sequence[Span] | None = None,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
@@ -55,8 +56,9 @@ def blend(
 
     `checkpoints` maps the keys of the rows to opened checkpoints, whose signatures must agree already. Integer and
     boolean tensors must be equal in all of them, or `exact_from` names the one to copy. With `digest`, that of every
-    ingredient's files comes back by key, where the pass meets their bytes in order; else an empty mapping does. `parts`
-    limits the pass to some spans of `layout` (whose inputs follow the sorted keys). `progress` hears of bytes read.
+    ingredient's files comes back by key, but for keys whose digests are `known`, where the pass meets their bytes in
+    order; else an empty mapping does. `parts` limits the pass to some spans of `layout` (whose inputs follow the sorted
+    keys). `progress` hears of bytes read.
 
     >>> blend(plan.checkpoints, [plan.row], [MemorySink(plan.layout)], layout=plan.layout)  # doctest: +SKIP
     """
@@ -66,7 +68,7 @@ def blend(
         raise BlendError(f"a row names {absent[0]}, which is not among the {len(checkpoints)} checkpoints: add it")
     order = [checkpoints[key] for key in keys]
     work = _Pass(keys, order, rows, sinks, layout, exact_from, options, progress)
-    return work.run(digest=digest, parts=parts)
+    return work.run(digest=digest, known=known, parts=parts)
 
 
 class _Pass:
@@ -90,23 +92,27 @@ class _Pass:
         self.cells, self.programs = _by_cell(layout, keys, rows)
         self.workers = Workers(checkpoints, options=options, outputs=len(rows), waits=any(sink.waits for sink in sinks))
 
-    def run(self, *, digest: Algorithm | None, parts: Sequence[Span] | None) -> Mapping[str, tuple[str, ...]]:
+    def run(
+        self, *, digest: Algorithm | None, known: Collection[str], parts: Sequence[Span] | None
+    ) -> Mapping[str, tuple[str, ...]]:
         found = spans(self.layout, self.checkpoints) if parts is None else parts
         if len(self.programs) > 1:
             found = list(cut(found, self.cells))
         digests: list[list[OrderedDigest]] = []
         if digest is not None and _in_file_order(found, self.checkpoints):
             digests = [
-                [
+                []
+                if key in known
+                else [
                     OrderedDigest(digest, start=_lead(path, end))
                     for path, end in zip(c.files, _first_bytes(c), strict=True)
                 ]
-                for c in self.checkpoints
+                for key, c in zip(self.keys, self.checkpoints, strict=True)
             ]
         self.workers.run(found, self._start, digests=digests, cancel=self._cancel, progress=self.progress)
         if not digests:
             return {}
-        return {key: tuple(d.hexdigest() for d in ds) for key, ds in zip(self.keys, digests, strict=True)}
+        return {key: tuple(d.hexdigest() for d in ds) for key, ds in zip(self.keys, digests, strict=True) if ds}
 
     def _cancel(self) -> None:
         for sink in self.sinks:

@@ -153,7 +153,8 @@ class Workers:
     ) -> None:
         """Read every block once. Each thread calls `start` and gives the function it returns one block after another.
 
-        `digests`, by checkpoint and file, see every byte read; `cancel` frees threads that wait elsewhere.
+        `digests`, by checkpoint and file, see every byte read (of a checkpoint that has none, nothing is asked); `cancel`
+        frees threads that wait elsewhere.
         """
         self._digests, self._cancel = digests, cancel
         queue = enumerate(blocks(found, block_bytes=self.block_bytes, grain=self.grain))
@@ -229,7 +230,7 @@ class Workers:
         arriving = map(read, members) if self._requests is None else self._requests.map(read, members)
         shifts: list[int] = []
         for m, shift in enumerate(arriving):
-            if self._digests:
+            if self._digests and self._digests[m]:
                 file, offset = block.inputs[m]
                 self._digests[m][file].update(offset, views[m][shift : shift + nbytes])
             shifts.append(shift)

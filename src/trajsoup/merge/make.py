@@ -28,6 +28,7 @@ from trajsoup.store.digest import Algorithm, digest_file
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
 from trajsoup.store.hub import is_hub, push_folder, repository_of
+from trajsoup.store.known_digests import KnownDigests
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.upload import uploading
@@ -40,14 +41,15 @@ def make_soup(
     out: Place | str,
     *,
     digest: Algorithm | None = Algorithm.BLAKE3,
+    known: KnownDigests | None = None,
     options: Options | None = None,
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Provenance:
     """Blend the plan into a new folder `out`, here or in a store, with all side files, soup.json and a model card.
 
-    `digest` is how ingredients are hashed; None: neither they nor the output are. With an `executor`, its machines
-    share the work; the bytes are the same.
+    `digest` is how ingredients are hashed; None: neither they nor the output are. What `known` remembers of them is not
+    hashed again. With an `executor`, its machines share the work; the bytes are the same.
 
     >>> make_soup(plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)), "soup")  # doctest: +SKIP
     """
@@ -55,6 +57,8 @@ def make_soup(
     require_output(plan, out)
     if executor is not None and (what := plan.one_machine):
         raise OutputError(f"{what} is written by one machine: leave out --engine")
+
+    remembered = _remembered(plan, known, digest)
 
     def prepared(records: Path) -> None:
         """Judge and copy the side files; they take their place, and make the folder a model, after the last weight."""
@@ -68,12 +72,14 @@ def make_soup(
         *,
         requantised: Mapping[str, Any] | None = None,
     ) -> Provenance:
-        made = replace(provenance_of(plan, hashes, files, digest=digest), requantised=requantised)
+        made = replace(provenance_of(plan, {**remembered, **hashes}, files, digest=digest), requantised=requantised)
         for checkpoint in plan.checkpoints.values():  # machines that share the work open it each for itself
             checkpoint.require_unchanged()
         for path in (records / ASIDE).iterdir():
             path.rename(records / path.name)
         (records / ASIDE).rmdir()
+        if known is not None and digest is not None:
+            _learn(known, plan, made, digest)
         return write_record(made, records)
 
     def together(folder: Place, records: Path) -> Provenance:
@@ -103,6 +109,7 @@ def make_soup(
             layout=wide or plan.layout,
             exact_from=plan.exact_from,
             digest=digest,
+            known=remembered,
             options=options,
             progress=progress,
         )
@@ -111,7 +118,13 @@ def make_soup(
     if is_hub(out):
         with tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:
             made = make_soup(
-                plan, Path(scratch, "soup"), digest=digest, options=options, executor=executor, progress=progress
+                plan,
+                Path(scratch, "soup"),
+                digest=digest,
+                known=known,
+                options=options,
+                executor=executor,
+                progress=progress,
             )
             push_folder(Path(scratch, "soup"), repository_of(out))
             return made
@@ -160,6 +173,21 @@ def provenance_of(
         quantization=first.config.get(QUANTIZATION),
         base=first.format.base if isinstance(first.format, Lora) else None,
     )
+
+
+def _remembered(plan: SoupPlan, known: KnownDigests | None, digest: Algorithm | None) -> Mapping[str, tuple[str, ...]]:
+    if known is None or digest is None:
+        return {}
+    found = {key: known.of(checkpoint.files, digest) for key, checkpoint in plan.checkpoints.items()}
+    return {key: digests for key, digests in found.items() if digests is not None}
+
+
+def _learn(known: KnownDigests, plan: SoupPlan, made: Provenance, digest: Algorithm) -> None:
+    for ingredient in made.ingredients:
+        checkpoint = plan.checkpoints[ingredient.path]
+        digests = [found for found in ingredient.files.values() if found is not None]
+        known.learn(checkpoint.files, checkpoint.states, digests, digest)
+    known.save()
 
 
 def _ingredient(
