@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, say, show_json
-from trajsoup.cli.options import AllowUrl, Json
+from trajsoup.cli.options import Address, AllowUrl, Engine, EngineOption, Json, chosen_executor
 from trajsoup.store.remote import absolute, place
 
 
@@ -20,6 +20,8 @@ def verify(
         typer.Option(help="OLD=NEW: ingredients have moved from OLD to NEW.", metavar="OLD=NEW", show_default=False),
     ] = None,
     allow_url: AllowUrl = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Check a soup: hashes, index, side files, and values recomputed from the ingredients."""
@@ -33,9 +35,15 @@ def verify(
     if not all(moves.values()):
         raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
     total = read_bytes(place(soup), full=full)
-    with progress_bar("verifying", total) as progress:
+    with chosen_executor(engine, address) as executor, progress_bar("verifying", total) as progress:
         result = verify_soup(
-            place(soup), full=full, seed=seed, relocate=moves, allow_urls=allow_url or [], progress=progress
+            place(soup),
+            full=full,
+            seed=seed,
+            relocate=moves,
+            allow_urls=allow_url or [],
+            executor=executor,
+            progress=progress,
         )
     if as_json:
         show_json({"soup": soup, "ok": True, **asdict(result)})

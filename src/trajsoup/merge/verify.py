@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +10,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import blend
-from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
-from trajsoup.engine.requantise import Requantising
-from trajsoup.engine.sinks import SINK_SHARE
+from trajsoup.engine.executor import TASK_SECONDS, Executor
+from trajsoup.engine.layout import layout_of, sample_spans, spans
 from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
+from trajsoup.merge.recompute import compare_here, compare_together
 from trajsoup.store.checkpoint import (
     INDEX,
     WEIGHT_LIKE,
@@ -31,10 +30,8 @@ from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.json_file import read_json
 from trajsoup.store.names import NameMap
-from trajsoup.store.open_files import OpenFiles
-from trajsoup.store.remote import Place, place, require_allowed
+from trajsoup.store.remote import Place, RemotePath, place, require_allowed
 from trajsoup.store.shown import is_plain, shown_name
-from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 SAMPLE_ITEMS = 4096  # of every tensor
@@ -95,19 +92,21 @@ def verify_soup(
     relocate: Mapping[str, str] | None = None,
     allow_urls: Sequence[str] = (),
     options: Options | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Verification:
     """Raise `VerifyError` at the first thing that is not as recorded.
 
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
     hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved. An ingredient in a store
-    is read if the soup is in the same one, or if its URL is below one of `allow_urls`.
+    is read if the soup is in the same one, or if its URL is below one of `allow_urls`. With an `executor`, its machines
+    share the hashing, and with `full` the recomputing too.
 
     >>> verify_soup("soup", full=True).values  # doctest: +SKIP
     """
     path = place(path)
     record = read_record(path)
-    unhashed = _check_hashes(path, record.output)
+    unhashed = _check_hashes(path, record.output, executor)
     output = open_checkpoint(path)
     _check_files(path, record.output, output)
     unknown = _unlisted(path, record.output)
@@ -133,20 +132,37 @@ def verify_soup(
         if full
         else sample_spans(wide, ordered, items=SAMPLE_ITEMS, seed=seed, blocks=layout.blocks)
     )
-    with _Comparison(path, layout) as comparison:
-        hashes = blend(
+    known: Mapping[tuple[str, str], str] = {}
+    if full and executor is not None:
+        known = compare_together(
+            path,
             checkpoints,
-            [row],
-            [comparison if layout.wide is None else Requantising(comparison, layout)],
-            layout=wide,
+            row,
+            layout=layout,
+            exact_from=exact_from,
+            options=options,
+            executor=executor,
+            progress=progress,
+        )
+    else:
+        found = compare_here(
+            path,
+            checkpoints,
+            row,
+            layout=layout,
+            parts=parts,
             exact_from=exact_from,
             digest=full,
-            parts=parts,
             options=options,
             progress=progress,
         )
+        known = {
+            (key, name): digest
+            for key, digests in found.items()
+            for name, digest in zip(checkpoints[key].names, digests, strict=True)
+        }
     if full:
-        _check_ingredients(listed, checkpoints, hashes)
+        _check_ingredients(listed, checkpoints, known, executor)
     return Verification(
         files=sum(digest is not None for digest in record.output.files.values()),
         side_files=sum(digest is not None for digest in record.output.side_files.values()),
@@ -175,38 +191,6 @@ def read_record(path: Place) -> SoupRecord:
     if record is None or record.format != FORMAT:
         raise VerifyError(f"{path} has no {RECORD} of the form {FORMAT!r}: it was not made by `trajsoup merge`")
     return record
-
-
-class _Comparison:
-    """A sink that compares instead of writing."""
-
-    waits = True
-
-    def __init__(self, folder: Place, layout: Layout) -> None:
-        self.layout = layout
-        self._files = OpenFiles(share=SINK_SHARE)
-        self._sources = [open_source(folder / file.name, files=self._files) for file in layout.files]
-
-    def write(self, file: int, offset: int, block: memoryview) -> None:
-        stored = memoryview(bytearray(len(block)))
-        self._sources[file].read(stored, offset=offset, nbytes=len(block))
-        if stored != block:
-            at = offset + next(i for i, (a, b) in enumerate(zip(stored, block, strict=True)) if a != b)
-            tensors = self.layout.files[file].header.tensors
-            name = next(n for n, t in tensors.items() if t.offset <= at < t.offset + t.nbytes)
-            raise VerifyError(
-                f"tensor {name!r} in {self.layout.files[file].name} is not the weighted sum of the recorded ingredients: "
-                "the output or an ingredient has changed since the merge"
-            )
-
-    def cancel(self) -> None:
-        pass
-
-    def __enter__(self) -> _Comparison:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._files.close()
 
 
 def _inconsistent(path: Place, what: str) -> VerifyError:
@@ -259,9 +243,9 @@ def _unlisted(path: Place, recorded: RecordedOutput) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
-    unhashed: list[str] = []
-    for name, wanted in {**output.files, **output.side_files}.items():
+def _check_hashes(path: Place, output: RecordedOutput, executor: Executor | None) -> tuple[str, ...]:
+    recorded = {**output.files, **output.side_files}
+    for name in recorded:
         place(name)  # is a name
         file, parts = path / name, Path(name).parts
         inside = is_plain(name) and not Path(name).is_absolute() and ".." not in parts
@@ -271,11 +255,18 @@ def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
             )
         if not file.is_file():
             raise VerifyError(f"{file} is missing: the folder is incomplete; copy or make it again")
-        if wanted is None:
-            unhashed.append(name)
-        elif sha256_file(file) != wanted:
+    wanted = {path / name: digest for name, digest in recorded.items() if digest is not None}
+    for file, digest in _hashed(list(wanted), executor):
+        if digest != wanted[file]:
             raise VerifyError(f"{file} has changed since the merge (its sha256 differs from the record)")
-    return tuple(unhashed)
+    return tuple(name for name, digest in recorded.items() if digest is None)
+
+
+def _hashed(files: Sequence[Place], executor: Executor | None) -> Iterable[tuple[Place, str]]:
+    if executor is None:
+        return ((file, sha256_file(file)) for file in files)
+    paths = [file if isinstance(file, RemotePath) else file.absolute() for file in files]
+    return zip(files, executor.map(sha256_file, paths, timeout_seconds=TASK_SECONDS), strict=True)
 
 
 def _check_index(path: Place, output: Checkpoint) -> None:
@@ -307,14 +298,21 @@ def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
 def _check_ingredients(
     listed: Mapping[str, RecordedIngredient],
     checkpoints: Mapping[str, Checkpoint],
-    hashes: Mapping[str, tuple[str, ...]],
+    known: Mapping[tuple[str, str], str],
+    executor: Executor | None,
 ) -> None:
-    for key, checkpoint in checkpoints.items():
-        found = hashes.get(key) or tuple(sha256_file(file) for file in checkpoint.files)
-        for file, name, digest in zip(checkpoint.files, checkpoint.names, found, strict=True):
-            wanted = listed[key].sha256.get(name)
-            if wanted is not None and wanted != digest:
-                raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
+    """Compare with the sha256 of the record what the recomputing has hashed on its way, and hash the rest."""
+    places = {
+        (key, name): file
+        for key, checkpoint in checkpoints.items()
+        for file, name in zip(checkpoint.files, checkpoint.names, strict=True)
+        if listed[key].sha256.get(name) is not None
+    }
+    unread = {file: None for place, file in places.items() if place not in known}  # adapters share their base: once
+    hashed = dict(_hashed(list(unread), executor))
+    for (key, name), file in places.items():
+        if (known.get((key, name)) or hashed[file]) != listed[key].sha256[name]:
+            raise VerifyError(f"ingredient {file} has changed since the merge (its sha256 differs from the record)")
 
 
 def _open_moved(path: str, format: Format | None) -> Checkpoint:
