@@ -17,7 +17,11 @@ def verify(
     seed: Annotated[int, typer.Option(help="Chooses which values are sampled.")] = 0,
     relocate: Annotated[
         list[str] | None,
-        typer.Option(help="OLD=NEW: ingredients have moved from OLD to NEW.", metavar="OLD=NEW", show_default=False),
+        typer.Option(
+            help="OLD=NEW: ingredients have moved from OLD to NEW; those of a soup from the Hub lie below `.`.",
+            metavar="OLD=NEW",
+            show_default=False,
+        ),
     ] = None,
     allow_url: AllowUrl = None,
     engine: EngineOption = Engine.LOCAL,
@@ -29,11 +33,13 @@ def verify(
 
     from trajsoup.merge.verify import read_bytes, verify_soup
 
-    moves = {
-        absolute(old): absolute(new) if new else "" for old, _, new in (move.partition("=") for move in relocate or [])
-    }
-    if not all(moves.values()):
-        raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
+    moves: dict[str, str] = {}
+    for old, _, new in (move.partition("=") for move in relocate or []):
+        if not old or not new:
+            raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
+        moves[absolute(old)] = absolute(new)
+        if old == "." or old.startswith("./"):  # as a published record names them
+            moves[old] = absolute(new)
     total = read_bytes(place(soup), full=full)
     with chosen_executor(engine, address) as executor, progress_bar("verifying", total) as progress:
         result = verify_soup(

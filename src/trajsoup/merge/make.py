@@ -23,11 +23,12 @@ from trajsoup.errors import OutputError
 from trajsoup.merge.plan import SoupPlan, require_output
 from trajsoup.merge.policy import policy
 from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_record, write_side_files
+from trajsoup.merge.published import push_soup
 from trajsoup.store.checkpoint import INDEX
 from trajsoup.store.digest import sha256_file
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
-from trajsoup.store.hub import is_hub, push_folder, repository_of
+from trajsoup.store.hub import is_hub, repository_of
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.upload import uploading
@@ -112,7 +113,7 @@ def make_soup(
             made = make_soup(
                 plan, Path(scratch, "soup"), digest=digest, options=options, executor=executor, progress=progress
             )
-            push_folder(Path(scratch, "soup"), repository_of(out))
+            push_soup(Path(scratch, "soup"), repository_of(out))
             return made
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:

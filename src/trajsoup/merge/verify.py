@@ -98,9 +98,9 @@ def verify_soup(
     """Raise `VerifyError` at the first thing that is not as recorded.
 
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
-    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved. An ingredient in a store
-    is read if the soup is in the same one, or if its URL is below one of `allow_urls`. With an `executor`, its machines
-    share the hashing, and with `full` the recomputing too.
+    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved, the longest first. An
+    ingredient in a store is read if the soup is in the same one, or if its URL is below one of `allow_urls`. With an
+    `executor`, its machines share the hashing, and with `full` the recomputing too.
 
     >>> verify_soup("soup", full=True).values  # doctest: +SKIP
     """
@@ -319,11 +319,12 @@ def _open_moved(path: str, format: Format | None) -> Checkpoint:
     try:
         return open_checkpoint(path, format=format)
     except CheckpointError as error:
-        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
+        old = "." if path.startswith("./") else "OLD"  # the record of a soup that was published names no folder of ours
+        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate {old}=NEW") from error
 
 
 def _moved(path: str, relocate: Mapping[str, str]) -> str:
-    for old, new in relocate.items():
+    for old, new in sorted(relocate.items(), key=lambda move: -len(move[0])):
         if path == old or path.startswith(old.rstrip("/") + "/"):
             return new.rstrip("/") + path[len(old.rstrip("/")) :]
     return path
