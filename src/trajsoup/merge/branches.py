@@ -321,15 +321,16 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             "tokens seen are not recorded, so positions are steps (comparable only at equal batch size): pass "
             "--tokens-per-step, or a metrics.csv with a tokens column, or train with include_num_input_tokens_seen"
         )
-    for score, label, cure in (
-        ("train_loss", "training loss", "needed by the screen"),
-        ("val_loss", "validation loss", "needed to rank by loss"),
-    ):
-        missing = sum(getattr(s, score) is None for s in every)
-        if missing:
-            notes.append(
-                f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {score} column to metrics.csv"
-            )
+    if missing := sum(s.train_loss is None for s in every):
+        notes.append(
+            f"{missing} of {len(every)} checkpoints have no training loss (needed by the screen): add a train_loss column to "
+            "metrics.csv"
+        )
+    if missing := sum(s.val_loss is None for s in every):
+        hints.append(
+            f"{missing} of {len(every)} checkpoints have no validation loss (needed to rank by loss): add a val_loss "
+            "column to metrics.csv, or let `merge --validation FILE` score them"
+        )
     return replace(study, notes=tuple(notes), hints=tuple(hints))
 
 

@@ -165,9 +165,9 @@ def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool
     if scored:
         most = min((len(pool.candidates) for pool in until), default=1)
         return tuple(range(1, max(min(most, LARGEST_MERGE // max(map(len, together))), 1) + 1))
-    notes.append(
-        f"K = {k}: the most whose members lie within {WON_BACK:.0%} of the best on average (--k K takes another)"
-    )
+    known = all(c.score(choice.rank_by) is not None for pool in until for c in pool.candidates)
+    why = f"the most whose members lie within {WON_BACK:.0%} of the best on average" if known else "as in the paper"
+    notes.append(f"K = {k}: {why} (--k K takes another)")
     return (k,)
 
 
