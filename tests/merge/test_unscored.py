@@ -40,6 +40,17 @@ def test_a_ranking_that_was_asked_for_is_not_replaced(study, asked):
         plan_soup(study, Choice(k=2, **asked))
 
 
+def test_of_several_validation_losses_one_must_be_named(tmp_path):
+    run = write_run(tmp_path / "a", val_losses=[2.0, 2.1])
+    (run / "metrics.csv").write_text("step,train_loss,eval_wiki_loss,eval_code_loss\n10,2.5,2.1,3.2\n20,2.4,2.2,3.1\n")
+    with pytest.raises(
+        SelectionError, match=r"2 validation losses, eval_code_loss, eval_wiki_loss: name one with --metric"
+    ):
+        plan_soup(scan_branches([run]), Choice(k=1))
+    plan = plan_soup(scan_branches([run], metric="eval_wiki_loss"), Choice(k=1))
+    assert [key.rsplit("-", 1)[1] for key in plan.row.weights] == ["10"]
+
+
 def test_documents_at_hand_rank_checkpoints_that_nobody_evaluated(study):
     asked = []
 

@@ -137,6 +137,7 @@ class Branches:
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says
     notes: Annotated[tuple[str, ...], NO_RESULTS] = ()
     hints: Annotated[tuple[str, ...], NO_RESULTS] = ()  # what a scan says once, and no later command again
+    unnamed: Annotated[tuple[str, ...], NO_RESULTS] = ()  # runs with several validation losses, none of them named
 
     @property
     def unit(self) -> Unit:
@@ -197,6 +198,7 @@ def scan_branches(
     runs = [scan_run(path, tokens_per_step=tokens_per_step, metric=metric) for path in paths]
     names = _names([run.path for run in runs])
     notes = [note for run in runs for note in run.notes]
+    unnamed = tuple(said for run in runs for said in run.unnamed)
     branches: list[Branch] = []
     for name, run in zip(names, runs, strict=True):
         first, *later = run.checkpoints
@@ -206,7 +208,7 @@ def scan_branches(
             fork_point = fork_point or first.path
             notes.append(f"{first.path} is at step 0: taken as the fork point, not as a candidate")
         branches.append(Branch(name=name, path=run.path, checkpoints=kept))
-    study = Branches(branches=tuple(branches), fork_point=fork_point, notes=tuple(notes))
+    study = Branches(branches=tuple(branches), fork_point=fork_point, notes=tuple(notes), unnamed=unnamed)
     return _with_notes(study, runs)
 
 

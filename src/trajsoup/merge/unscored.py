@@ -8,6 +8,7 @@ from trajsoup.core.methods.asking import Scoring
 from trajsoup.core.selection import SELECTIONS, TAIL_K
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
+from trajsoup.errors import SelectionError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice
 
@@ -18,7 +19,8 @@ def with_what_is_known(
     """The study and the choice where checkpoints lack the score that ranks them, and what there is to say about it.
 
     With documents (`scoring`) every checkpoint is scored: two validation sets must not be ranked together. Without any score
-    the usual soup takes the end of each branch. Where some have a score, or the user asked for a ranking, it stays an error.
+    the usual soup takes the end of each branch. Where some have a score, where several could be meant, or where the user
+    asked for a ranking, it stays an error.
     """
     candidates = [c for pool in study.pools() for c in pool.candidates]
     missing = [c for c in candidates if c.score(choice.rank_by) is None]
@@ -28,6 +30,8 @@ def with_what_is_known(
     what = f"{len(missing)} of {len(candidates)} checkpoints have no validation loss in their logs"
     if scoring is not None:
         return scored(study, scoring), choice, (f"{what}: all are scored on the documents of --validation",)
+    if study.unnamed:
+        raise SelectionError(study.unnamed[0])
     if len(missing) == len(candidates) and choice.strategy is None and choice.select is None:
         told = f"{what}, so the last of each branch are taken (--select {TAIL_K}); --validation FILE would rank them"
         return study, replace(choice, select=TAIL_K), (told,)
