@@ -110,14 +110,17 @@ class ReportError(TrajsoupError):
 
 
 def install(extra: str) -> str:
-    """The command that brings an extra: from the clone that this package was installed from, or from the index."""
+    """The command that brings an extra: from the clone that this package came from, or from the index."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+    from urllib.parse import unquote
 
     try:
         origin = distribution("trajectory-soup").read_text("direct_url.json")
-    except PackageNotFoundError:
-        origin = None
-    url = json.loads(origin).get("url", "") if origin else ""
-    source = url.removeprefix("file://") if url.startswith("file://") else "trajectory-soup"
+        url = json.loads(origin).get("url", "") if origin else ""
+        source = unquote(url.removeprefix("file://")) if url.startswith("file://") else "trajectory-soup"
+    except PackageNotFoundError:  # never installed: a clone on the path
+        clone = Path(__file__).absolute().parents[2]
+        source = str(clone) if (clone / "pyproject.toml").is_file() else "trajectory-soup"
     return f"pip install '{source}[{extra}]'"

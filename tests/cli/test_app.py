@@ -1,10 +1,11 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from tests.command import succeeds, trajsoup
+from tests.command import refused, succeeds, trajsoup
 from trajsoup import __version__
 from trajsoup.cli.app import app
 
@@ -22,7 +23,7 @@ def test_every_command_that_prints_a_result_has_json():
         assert "--json" in succeeds(command, "--help").out
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "train", "sweep", "geometry", "merge", "doctor"])
+@pytest.mark.parametrize("command", ["run", "demo", "train", "sweep", "geometry", "merge", "doctor", "verify"])
 def test_every_command_with_a_heavy_pass_runs_on_a_cluster_too(command):
     help_text = succeeds(command, "--help").out
     assert "--engine" in help_text
@@ -61,3 +62,45 @@ def test_help_loads_neither_yaml_nor_msgspec_nor_the_study_file():
     code = "import sys, trajsoup.cli.app; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"yaml", "msgspec", "trajsoup.study.file.study", "trajsoup.store.fields"}
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "said"),
+    [
+        (("scan", "{runs}/EXP1", "-o", "{tmp}/s.yaml"), "trajsoup.merge.branches.scan_run", "nothing was written"),
+        (("doctor", "{runs}/EXP1", "{runs}/EXP2"), "trajsoup.merge.doctor.gram", "nothing was written"),
+        (("merge", "{runs}/EXP1", "--k", "1", "-o", "{tmp}/soup"), "trajsoup.merge.make.blend", "nothing was written"),
+        (("verify", "{tmp}/made"), "trajsoup.merge.recompute.blend", "nothing was written"),
+        (("plan", "{study}", "--no-probe"), "trajsoup.study.file.study.load_study", "what was finished is kept"),
+        (("run", "{study}"), "trajsoup.study.file.study.load_study", "what was finished is kept"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_ctrl_c_says_whether_work_is_kept(words, step, said, runs, tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    if words[0] == "verify":
+        succeeds("merge", runs / "EXP1", "--k", 1, "-o", tmp_path / "made")
+    example = Path(__file__).parents[1] / "data" / "example-study" / "study.yaml"
+    monkeypatch.setattr(step, interrupted)
+    done = trajsoup(*(word.format(runs=runs, tmp=tmp_path, study=example) for word in words))
+    assert done.code == 130
+    lines = [line for line in done.err.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"interrupted: {said}")
+    assert {path.name for path in tmp_path.iterdir()} <= {"made"}
+
+
+def test_a_demo_without_torch_says_what_to_install_and_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    message = refused("demo", "-o", tmp_path / "demo")
+    assert "[train]'" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("traj-soup", "trajectory-soup"), ("emma", "ema")])
+def test_a_method_that_is_misspelt_is_answered_with_the_nearest(runs, typo, meant):
+    done = trajsoup("merge", runs / "EXP1", "--method", typo, "--dry-run")
+    assert done.code == 2
+    assert f"did you mean {meant}?" in done.err

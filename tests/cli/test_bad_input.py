@@ -259,9 +259,13 @@ def test_missing_scores_are_answered_with_the_remedy(tmp_path):
     runs = [write_run(tmp_path / name, val_losses=[2.2, 2.1], seed=seed) for seed, name in ((1, "a"), (2, "b"))]
     for run in runs:
         (run / "metrics.csv").write_text("step,train_loss\n10,2.5\n20,2.4\n")
-    message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")
+    message = refused("merge", *runs, "--k", 1, "--select", "top-k", "-o", tmp_path / "soup")
     assert "4 of 4 checkpoints have no validation loss (a@10, a@20, b@10, ...): supply it in a metrics.csv" in message
+    assert "--validation FILE" in message
     assert "have no accuracy" in refused("merge", *runs, "--k", 1, "--rank-by", "accuracy", "-o", tmp_path / "soup")
+    (runs[0] / "metrics.csv").write_text("step,train_loss,val_loss\n10,2.5,2.6\n20,2.4,2.5\n")
+    message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")
+    assert "2 of 4 checkpoints have no validation loss (b@10, b@20)" in message  # those that have one are not ignored
     (runs[0] / "metrics.csv").write_text("step,val_loss\n10,2.5\n20,2.4\n")
     message = refused("merge", *runs, "--k", 1, "-o", tmp_path / "soup")
     assert "branch 'a' has no training loss" in message
@@ -334,8 +338,7 @@ def test_an_output_larger_than_the_disk_is_refused_before_any_work(pair, tmp_pat
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     message = refused("merge", *halves(pair), "-o", tmp_path / "soup")
-    assert "the output needs 0.00 GB" in message
-    assert "GB free" in message
+    assert re.search(r"the output needs [\d.]+ kB and .* has 1.0 kB free", message)  # not "0.00 GB"
     assert os.listdir(tmp_path) == ["in"]
 
 

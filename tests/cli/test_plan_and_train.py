@@ -45,7 +45,7 @@ def test_plan_refuses_what_does_not_fit_the_disk(run, tmp_path):
     (tmp_path / "fork" / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 10**12}))
     result = run("plan", write_study(tmp_path, SMALL), "--no-corpus")
     assert result.exit_code == 1
-    assert "GB free" in result.output
+    assert " free: save less often" in result.output
 
 
 def test_scripts_for_a_batch_system_are_named_to_programs_too(run, tmp_path):

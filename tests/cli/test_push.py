@@ -1,5 +1,6 @@
 """Soups on the Hub, over HTTP: a loopback server that huggingface_hub takes for the real one."""
 
+import json
 import os
 import subprocess
 import sys
@@ -42,8 +43,11 @@ def content(folder):
 def test_a_soup_is_pushed_whole_in_one_commit_and_never_over_another(hub, soup):
     done = trajsoup(hub, "push", soup, "me/soup", "--private")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"{hub.url}/me/soup"
-    assert {**hub.repositories["me/soup"]} == {**content(soup), ".gitattributes": b"*.safetensors filter=lfs\n"}
+    assert done.stdout.splitlines()[0] == f"{hub.url}/me/soup"
+    there, here = dict(hub.repositories["me/soup"]), content(soup)
+    assert there.pop(".gitattributes") == b"*.safetensors filter=lfs\n"
+    assert there.pop("soup.json") != here.pop("soup.json")
+    assert there == here
     assert hub.private["me/soup"]
     assert hub.commits == ["me/soup"]
     assert any(line.startswith("PUT /lfs/") for line in hub.asked)  # the weights did not travel inside the commit
@@ -53,6 +57,29 @@ def test_a_soup_is_pushed_whole_in_one_commit_and_never_over_another(hub, soup):
     assert "existing output is never replaced" in again.stderr
     assert "--update" in again.stderr
     assert hub.commits == ["me/soup"]
+
+
+def test_what_is_published_names_no_folder_of_this_machine_and_can_still_be_verified(hub, runs, soup, tmp_path):
+    done = trajsoup(hub, "push", soup, "me/told")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(hub.repositories["me/told"]["soup.json"])
+    paths = [i["path"] for i in json.loads((soup / "soup.json").read_text())["ingredients"]]
+    assert [i["path"] for i in told["ingredients"]] == [path.replace(str(runs), ".") for path in paths]
+    assert not any(str(runs).encode() in data for data in hub.repositories["me/told"].values())
+    assert done.stdout.splitlines()[-1].strip() == f"trajsoup verify hf://me/told --relocate .={runs}"
+    for place in ("hf://me/told", download(hub, "me/told", tmp_path / "told")):
+        checked = trajsoup(hub, "verify", place, "--full", "--relocate", f".={runs}")
+        assert checked.returncode == 0, checked.stderr
+    lost = trajsoup(hub, "verify", tmp_path / "told")
+    assert "there is no checkpoint at" in lost.stderr
+    assert "--relocate .=NEW" in lost.stderr
+
+
+def download(hub, name, folder):
+    for file, data in hub.repositories[name].items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(data)
+    return folder
 
 
 def test_a_push_that_fails_shows_nothing(hub, soup):

@@ -75,6 +75,15 @@ def test_status_of_a_finished_and_of_a_new_study(study, tmp_path):
     assert "EXP1 begun" in next(line["detail"] for line in lines if line["stage"] == "train")
 
 
+def test_status_says_which_branch_was_forced_in(study):
+    record = study.parent / "records" / "screen.json"
+    told = json.loads(record.read_text())
+    told["verdicts"][-1] |= {"admitted": True, "forced": True}
+    record.write_text(json.dumps(told))
+    lines = [line for line in succeeds("status", study.parent).out.splitlines() if "forced in" in line]
+    assert [told["verdicts"][-1]["branch"] in line for line in lines] == [True]
+
+
 def test_a_sweep_that_is_known_is_printed(study):
     assert "fig:traj-soup-asym-allocation" in succeeds("sweep", study, "allocation").out
 

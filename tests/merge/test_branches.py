@@ -72,6 +72,7 @@ def test_what_is_missing_is_said_with_the_remedy(tmp_path):
     assert "include_num_input_tokens_seen" in notes
     assert "2 of 2 checkpoints have no training loss (needed by the screen): add a train_loss column" in notes
     assert "2 of 2 checkpoints have no validation loss (needed to rank by loss): add a val_loss column" in notes
+    assert "merge --validation FILE" in notes
 
 
 def test_nothing_is_said_where_nothing_is_missing(tmp_path):

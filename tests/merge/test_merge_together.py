@@ -17,7 +17,8 @@ from trajsoup.engine import shards
 from trajsoup.errors import BlendError, CheckpointError, ExecutorError, NonfiniteError, VerifyError
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row
-from trajsoup.merge.verify import verify_soup
+from trajsoup.merge.verify import read_bytes, verify_soup
+from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import sha256_file
 
 
@@ -83,6 +84,45 @@ def test_stretches_of_one_file_make_the_same_bytes(executor, tmp_path):
     _, files = shards.blend_shards(plan.checkpoints, plan.row, folder, **arguments)
     assert files == {"model.safetensors": sha256_file(tmp_path / "alone" / "model.safetensors")}
     assert sha256_file(folder / "model.safetensors") == files["model.safetensors"]
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_many_workers_verify_what_one_does(executor, tmp_path, files):
+    make_soup(plan_of(tmp_path, files=files), tmp_path / "soup")
+    read = []
+    together = verify_soup(tmp_path / "soup", full=True, executor=executor, progress=read.append)
+    assert together == verify_soup(tmp_path / "soup", full=True)
+    assert sum(read) == read_bytes(tmp_path / "soup", full=True)
+    assert verify_soup(tmp_path / "soup", executor=executor) == verify_soup(tmp_path / "soup")
+
+
+def test_many_workers_find_a_changed_value_of_the_soup_and_a_changed_ingredient(executor, tmp_path):
+    plan = plan_of(tmp_path)
+    make_soup(plan, tmp_path / "soup", digest=None)
+    soup = open_checkpoint(tmp_path / "soup")
+    flip(soup, "t3")
+    with pytest.raises(VerifyError, match=r"tensor 't3' in .* is not the weighted sum"):
+        verify_soup(tmp_path / "soup", full=True, executor=executor)
+    make_soup(plan, tmp_path / "hashed")
+    flip(open_checkpoint(tmp_path / "hashed"), "t1")
+    with pytest.raises(VerifyError, match=r"hashed/model-0.* has changed since the merge"):
+        verify_soup(tmp_path / "hashed", executor=executor)
+    make_soup(plan, tmp_path / "other")
+    extra = tmp_path / "c1" / "model-00001-of-00003.safetensors"
+    record = tmp_path / "other" / "soup.json"
+    record.write_text(record.read_text().replace(sha256_file(extra), "0" * 64))
+    with pytest.raises(VerifyError, match=r"ingredient .*c1/model-00001.* has changed since the merge"):
+        verify_soup(tmp_path / "other", full=True, executor=executor)
+
+
+def flip(checkpoint, tensor):
+    """Change the last bit of a tensor's first value."""
+    box = checkpoint.tensors[tensor].boxes[0]
+    with checkpoint.files[box.file].open("r+b") as file:
+        file.seek(box.offset)
+        (byte,) = file.read(1)
+        file.seek(box.offset)
+        file.write(bytes([byte ^ 1]))
 
 
 def test_a_damaged_ingredient_stops_the_work_and_leaves_nothing(executor, tmp_path):

@@ -111,6 +111,19 @@ def test_a_click_on_a_raw_checkpoint_names_the_soups_it_is_in(seen, records):
     seen.keyboard.press("Escape")
 
 
+def test_the_toolbar_of_a_figure_covers_no_legend(seen):
+    covered = seen.evaluate(
+        """[...document.querySelectorAll('.plot')].filter(plot => {
+            const bar = plot.querySelector('.modebar'), legend = plot.querySelector('.legend');
+            if (!bar || !legend) return false;
+            const a = bar.getBoundingClientRect(), b = legend.getBoundingClientRect();
+            return a.width && b.width && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+        }).map(plot => plot.dataset.figure)"""
+    )
+    assert seen.locator(".plot .modebar").count() > 0
+    assert covered == []
+
+
 def test_tables_sort_by_number_both_ways(seen):
     button = seen.locator("#table-loss thead button").last
 
@@ -208,6 +221,7 @@ def test_on_paper_the_page_is_light_and_has_no_buttons(visit, short_page):
     assert not seen.locator("#theme").is_visible()
     assert not seen.locator("header").is_visible()
     assert len(seen.pdf()) > 20_000
+    assert [name for name, count in drawn(seen).items() if count == 0] == []
     assert seen.locator("details:not([open])").count() == 0  # paper cannot unfold
     seen.evaluate("dispatchEvent(new Event('afterprint'))")
     seen.emulate_media(media="screen")

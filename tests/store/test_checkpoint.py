@@ -131,7 +131,18 @@ def test_a_quantised_model_is_refused_with_the_way_out(tmp_path):
         open_checkpoint(folder)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pt", "model.ckpt", "__0_0.distcp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pytorch_model.bin",
+        "weights.pt",
+        "model.ckpt",
+        "__0_0.distcp",
+        "model.gguf",
+        "tf_model.h5",
+        "flax_model.msgpack",
+    ],
+)
 def test_a_folder_of_pickles_is_not_opened(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n")
     with pytest.raises(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -93,7 +94,9 @@ def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
 
     def check(name: str | None) -> str | None:
         if name is not None and name not in table:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(table)}")
+            near = difflib.get_close_matches(name, table, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise typer.BadParameter(f"{name!r} is not one of {', '.join(table)}{meant}")
         return name
 
     return check

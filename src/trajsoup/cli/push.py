@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +24,18 @@ def push(
     as_json: Json = False,
 ) -> None:
     """Put a soup on the Hugging Face Hub with its model card and soup.json, in one commit (extra `cloud`)."""
+    from trajsoup.merge.published import push_soup
     from trajsoup.merge.verify import read_record
-    from trajsoup.store.hub import push_folder, repository_of
+    from trajsoup.store.hub import SCHEME, repository_of
 
     read_record(soup)
     name = repository_of(repository)
-    address = push_folder(soup, name, private=private, update=update)
+    address, shown = push_soup(soup, name, private=private, update=update)
     if as_json:
-        show_json({"soup": soup, "repository": name, "address": address})
+        show_json({"soup": soup, "repository": name, "address": address, "places": shown.places})
         return
     say(address)
+    if shown.places:
+        moves = " ".join(f"--relocate {shlex.quote(f'{old}={new}')}" for old, new in shown.places.items())
+        say("no path of this machine is in what was published; who has the ingredients checks it with")
+        say(f"  trajsoup verify {SCHEME}{name} {moves}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trajsoup.cli.console import progress_bar, say, show_json
-from trajsoup.cli.options import AllowUrl, Json
+from trajsoup.cli.options import Address, AllowUrl, Engine, EngineOption, Json, chosen_executor
 from trajsoup.store.remote import absolute, place
 
 
@@ -17,9 +17,15 @@ def verify(
     seed: Annotated[int, typer.Option(help="Chooses which values are sampled.")] = 0,
     relocate: Annotated[
         list[str] | None,
-        typer.Option(help="OLD=NEW: ingredients have moved from OLD to NEW.", metavar="OLD=NEW", show_default=False),
+        typer.Option(
+            help="OLD=NEW: ingredients have moved from OLD to NEW; those of a soup from the Hub lie below `.`.",
+            metavar="OLD=NEW",
+            show_default=False,
+        ),
     ] = None,
     allow_url: AllowUrl = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Check a soup: hashes, index, side files, and values recomputed from the ingredients."""
@@ -27,15 +33,23 @@ def verify(
 
     from trajsoup.merge.verify import read_bytes, verify_soup
 
-    moves = {
-        absolute(old): absolute(new) if new else "" for old, _, new in (move.partition("=") for move in relocate or [])
-    }
-    if not all(moves.values()):
-        raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
+    moves: dict[str, str] = {}
+    for old, _, new in (move.partition("=") for move in relocate or []):
+        if not old or not new:
+            raise typer.BadParameter("write OLD=NEW", param_hint="--relocate")
+        moves[absolute(old)] = absolute(new)
+        if old == "." or old.startswith("./"):  # as a published record names them
+            moves[old] = absolute(new)
     total = read_bytes(place(soup), full=full)
-    with progress_bar("verifying", total) as progress:
+    with chosen_executor(engine, address) as executor, progress_bar("verifying", total) as progress:
         result = verify_soup(
-            place(soup), full=full, seed=seed, relocate=moves, allow_urls=allow_url or [], progress=progress
+            place(soup),
+            full=full,
+            seed=seed,
+            relocate=moves,
+            allow_urls=allow_url or [],
+            executor=executor,
+            progress=progress,
         )
     if as_json:
         show_json({"soup": soup, "ok": True, **asdict(result)})

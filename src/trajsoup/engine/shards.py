@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import blend
+from trajsoup.engine.blend import Sink, blend
 from trajsoup.engine.executor import TASK_SECONDS, Executor
 from trajsoup.engine.layout import Layout, Span, blocks, spans
 from trajsoup.engine.object_sink import ObjectSink
@@ -151,6 +151,32 @@ def shard_tasks(
 
 def run_shard(task: ShardTask) -> ShardResult:
     """Do one task, on whatever machine this is."""
+    name = task.layout.files[0].name
+    if isinstance(task.folder, RemotePath):
+        upload = Upload(task.folder)
+        with tempfile.TemporaryDirectory() as nothing, _discarding(upload):
+            sink = ObjectSink(upload, task.layout, digest=task.digest is not None)
+            result = fill_shard(task, sink)
+            upload.publish(Path(nothing), last=())
+        return replace(result, output=sink.finish().get(name))
+    if not task.whole:
+        with _StretchSink(task.folder / name) as sink:
+            return fill_shard(task, sink)
+    own = f".{name}.{uuid.uuid4().hex}"
+    layout = Layout((replace(task.layout.files[0], name=own),))
+    try:
+        with FileSink(task.folder, layout, digest=task.digest is not None) as sink:
+            result = fill_shard(task, sink)
+            output = sink.finish().get(own)
+        os.replace(task.folder / own, task.folder / name)
+    except BaseException:
+        (task.folder / own).unlink(missing_ok=True)
+        raise
+    return replace(result, output=output)
+
+
+def fill_shard(task: ShardTask, sink: Sink) -> ShardResult:
+    """Compute the spans of one task into `sink`."""
     checkpoints = {
         key: open_checkpoint(path, format=format, name_map=name_map)
         for key, (path, format, name_map) in task.places.items()
@@ -158,43 +184,18 @@ def run_shard(task: ShardTask) -> ShardResult:
     read = sum(span.items * ITEM_BYTES[span.dtype] for span in task.parts) * len(checkpoints)
     narrowed = _narrowed(checkpoints, task.parts)
     order, parts = narrowed or (checkpoints, list(task.parts))
-
-    def fill(sink: FileSink | ObjectSink | _StretchSink) -> ShardResult:
-        hashes = blend(
-            order,
-            [task.row],
-            [sink],
-            layout=task.layout,
-            exact_from=task.exact_from,
-            digest=None if narrowed is None else task.digest,
-            parts=parts,
-            options=task.options,
-        )
-        known = {(key, order[key].names[0]): digests[0] for key, digests in hashes.items()}
-        return ShardResult(read_bytes=read, ingredients=known)
-
-    name = task.layout.files[0].name
-    if isinstance(task.folder, RemotePath):
-        upload = Upload(task.folder)
-        with tempfile.TemporaryDirectory() as nothing, _discarding(upload):
-            sink = ObjectSink(upload, task.layout, digest=task.digest is not None)
-            result = fill(sink)
-            upload.publish(Path(nothing), last=())
-        return replace(result, output=sink.finish().get(name))
-    if not task.whole:
-        with _StretchSink(task.folder / name) as sink:
-            return fill(sink)
-    own = f".{name}.{uuid.uuid4().hex}"
-    layout = Layout((replace(task.layout.files[0], name=own),))
-    try:
-        with FileSink(task.folder, layout, digest=task.digest is not None) as sink:
-            result = fill(sink)
-            output = sink.finish().get(own)
-        os.replace(task.folder / own, task.folder / name)
-    except BaseException:
-        (task.folder / own).unlink(missing_ok=True)
-        raise
-    return replace(result, output=output)
+    hashes = blend(
+        order,
+        [task.row],
+        [sink],
+        layout=task.layout,
+        exact_from=task.exact_from,
+        digest=None if narrowed is None else task.digest,
+        parts=parts,
+        options=task.options,
+    )
+    known = {(key, order[key].names[0]): digests[0] for key, digests in hashes.items()}
+    return ShardResult(read_bytes=read, ingredients=known)
 
 
 class _StretchSink:

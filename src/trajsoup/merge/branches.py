@@ -137,6 +137,7 @@ class Branches:
     force: tuple[str, ...] = ()  # branches to admit whatever the screen says
     notes: Annotated[tuple[str, ...], NO_RESULTS] = ()
     hints: Annotated[tuple[str, ...], NO_RESULTS] = ()  # what a scan says once, and no later command again
+    unnamed: Annotated[tuple[str, ...], NO_RESULTS] = ()  # runs with several validation losses, none of them named
 
     @property
     def unit(self) -> Unit:
@@ -197,6 +198,7 @@ def scan_branches(
     runs = [scan_run(path, tokens_per_step=tokens_per_step, metric=metric) for path in paths]
     names = _names([run.path for run in runs])
     notes = [note for run in runs for note in run.notes]
+    unnamed = tuple(said for run in runs for said in run.unnamed)
     branches: list[Branch] = []
     for name, run in zip(names, runs, strict=True):
         first, *later = run.checkpoints
@@ -206,7 +208,7 @@ def scan_branches(
             fork_point = fork_point or first.path
             notes.append(f"{first.path} is at step 0: taken as the fork point, not as a candidate")
         branches.append(Branch(name=name, path=run.path, checkpoints=kept))
-    study = Branches(branches=tuple(branches), fork_point=fork_point, notes=tuple(notes))
+    study = Branches(branches=tuple(branches), fork_point=fork_point, notes=tuple(notes), unnamed=unnamed)
     return _with_notes(study, runs)
 
 
@@ -321,15 +323,16 @@ def _with_notes(study: Branches, runs: Sequence[Run]) -> Branches:
             "tokens seen are not recorded, so positions are steps (comparable only at equal batch size): pass "
             "--tokens-per-step, or a metrics.csv with a tokens column, or train with include_num_input_tokens_seen"
         )
-    for score, label, cure in (
-        ("train_loss", "training loss", "needed by the screen"),
-        ("val_loss", "validation loss", "needed to rank by loss"),
-    ):
-        missing = sum(getattr(s, score) is None for s in every)
-        if missing:
-            notes.append(
-                f"{missing} of {len(every)} checkpoints have no {label} ({cure}): add a {score} column to metrics.csv"
-            )
+    if missing := sum(s.train_loss is None for s in every):
+        notes.append(
+            f"{missing} of {len(every)} checkpoints have no training loss (needed by the screen): add a train_loss column to "
+            "metrics.csv"
+        )
+    if missing := sum(s.val_loss is None for s in every):
+        hints.append(
+            f"{missing} of {len(every)} checkpoints have no validation loss (needed to rank by loss): add a val_loss "
+            "column to metrics.csv, or let `merge --validation FILE` score them"
+        )
     return replace(study, notes=tuple(notes), hints=tuple(hints))
 
 

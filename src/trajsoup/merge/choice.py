@@ -16,7 +16,7 @@ from trajsoup.core.methods.asking import Answers, Decision, Descending, Measurin
 from trajsoup.core.methods.freedom import Freedom, Stop
 from trajsoup.core.methods.table import METHODS, Method, Scope
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.reach import LARGEST_MERGE, WON_BACK, auto_k, too_far
+from trajsoup.core.reach import LARGEST_MERGE, WITHOUT_SCORES, WON_BACK, auto_k, too_far
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
 from trajsoup.core.screening import Verdict, median_branch, screen
 from trajsoup.core.selection import SELECTIONS, TOP_K
@@ -165,9 +165,11 @@ def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool
     if scored:
         most = min((len(pool.candidates) for pool in until), default=1)
         return tuple(range(1, max(min(most, LARGEST_MERGE // max(map(len, together))), 1) + 1))
-    notes.append(
-        f"K = {k}: the most whose members lie within {WON_BACK:.0%} of the best on average (--k K takes another)"
-    )
+    known = all(c.score(choice.rank_by) is not None for pool in until for c in pool.candidates)
+    why = f"the most whose members lie within {WON_BACK:.0%} of the best on average"
+    if not known:
+        why = "as in the paper" if k == WITHOUT_SCORES else f"what every branch has, with N K up to {LARGEST_MERGE}"
+    notes.append(f"K = {k}: {why} (--k K takes another)")
     return (k,)
 
 

@@ -23,11 +23,12 @@ from trajsoup.errors import OutputError
 from trajsoup.merge.plan import SoupPlan, require_output
 from trajsoup.merge.policy import policy
 from trajsoup.merge.provenance import RECORD, Ingredient, Provenance, write_record, write_side_files
+from trajsoup.merge.published import push_soup
 from trajsoup.store.checkpoint import INDEX
 from trajsoup.store.digest import Algorithm, digest_file
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
-from trajsoup.store.hub import is_hub, push_folder, repository_of
+from trajsoup.store.hub import is_hub, repository_of
 from trajsoup.store.known_digests import KnownDigests
 from trajsoup.store.publish import publishing
 from trajsoup.store.remote import Place, RemotePath, place
@@ -126,7 +127,7 @@ def make_soup(
                 executor=executor,
                 progress=progress,
             )
-            push_folder(Path(scratch, "soup"), repository_of(out))
+            push_soup(Path(scratch, "soup"), repository_of(out))
             return made
     if isinstance(out, RemotePath):
         with uploading(out) as upload, tempfile.TemporaryDirectory(prefix="trajsoup-") as scratch:

@@ -25,6 +25,7 @@ from trajsoup.errors import BlendError, OutputError
 from trajsoup.merge.branches import Branches
 from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.merge.provenance import unread_card
+from trajsoup.merge.unscored import with_what_is_known
 from trajsoup.store.checkpoint import Checkpoint, missing_code, open_checkpoint, renamed, require_same, same_dtypes
 from trajsoup.store.digest import Algorithm, digest_file, sample_digest
 from trajsoup.store.formats import Format
@@ -100,6 +101,7 @@ def plan_soup(
 
     >>> plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)).row.weights  # doctest: +SKIP
     """
+    study, choice, said = with_what_is_known(study, choice, scoring=scoring)
     decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measure, descending=descending)
     row = row_of(decision, choice)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
@@ -119,7 +121,7 @@ def plan_soup(
         lora=lora,
         choice=choice,
         verdicts=verdicts,
-        notes=(*study.notes, *notes),
+        notes=(*study.notes, *said, *notes),
         promise=decision.promise,
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,13 +11,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trajsoup.core.soup import Row
-from trajsoup.engine.blend import blend
-from trajsoup.engine.layout import Layout, layout_of, sample_spans, spans
-from trajsoup.engine.requantise import Requantising
-from trajsoup.engine.sinks import SINK_SHARE
+from trajsoup.engine.executor import TASK_SECONDS, Executor
+from trajsoup.engine.layout import layout_of, sample_spans, spans
 from trajsoup.engine.workers import Options
 from trajsoup.errors import BlendError, CheckpointError, VerifyError
 from trajsoup.merge.provenance import FORMAT, RECORD
+from trajsoup.merge.recompute import compare_here, compare_together
 from trajsoup.store.checkpoint import (
     INDEX,
     WEIGHT_LIKE,
@@ -26,15 +26,13 @@ from trajsoup.store.checkpoint import (
     renamed,
     require_same,
 )
-from trajsoup.store.digest import Algorithm, digest_file, sha256_file
+from trajsoup.store.digest import Algorithm, digest_file
 from trajsoup.store.formats import Format
 from trajsoup.store.formats.lora import Lora
 from trajsoup.store.json_file import read_json
 from trajsoup.store.names import NameMap
-from trajsoup.store.open_files import OpenFiles
-from trajsoup.store.remote import Place, place, require_allowed
+from trajsoup.store.remote import Place, RemotePath, place, require_allowed
 from trajsoup.store.shown import is_plain, shown_name
-from trajsoup.store.source import open_source
 from trajsoup.store.stored import FLOATS, ITEM_BYTES
 
 SAMPLE_ITEMS = 4096  # of every tensor
@@ -51,14 +49,9 @@ class RecordedIngredient:
     blake3: Mapping[str, str | None] | None = None  # by file
     sha256: Mapping[str, str | None] | None = None  # the same, in soups that were hashed so
 
-    @property
-    def algorithm(self) -> Algorithm | None:
-        """How the files were hashed; None where they were not."""
-        return next((a for a in Algorithm if any((self.digests(a) or {}).values())), None)
-
-    def digests(self, algorithm: Algorithm) -> Mapping[str, str | None] | None:
-        """Of each file."""
-        return self.blake3 if algorithm is Algorithm.BLAKE3 else self.sha256
+    def digests(self, algorithm: Algorithm) -> Mapping[str, str | None]:
+        """Of each file, if the files were hashed so."""
+        return (self.blake3 if algorithm is Algorithm.BLAKE3 else self.sha256) or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,19 +98,21 @@ def verify_soup(
     relocate: Mapping[str, str] | None = None,
     allow_urls: Sequence[str] = (),
     options: Options | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> Verification:
     """Raise `VerifyError` at the first thing that is not as recorded.
 
     By default every output file is hashed and a random slice of every tensor is recomputed; `full` recomputes all and
-    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved. An ingredient in a store
-    is read if the soup is in the same one, or if its URL is below one of `allow_urls`.
+    hashes the ingredients too. `relocate` maps path beginnings of ingredients that have moved, the longest first. An
+    ingredient in a store is read if the soup is in the same one, or if its URL is below one of `allow_urls`. With an
+    `executor`, its machines share the hashing, and with `full` the recomputing too.
 
     >>> verify_soup("soup", full=True).values  # doctest: +SKIP
     """
     path = place(path)
     record = read_record(path)
-    unhashed = _check_hashes(path, record.output)
+    unhashed = _check_hashes(path, record.output, executor)
     output = open_checkpoint(path)
     _check_files(path, record.output, output)
     unknown = _unlisted(path, record.output)
@@ -143,20 +138,39 @@ def verify_soup(
         if full
         else sample_spans(wide, ordered, items=SAMPLE_ITEMS, seed=seed, blocks=layout.blocks)
     )
-    with _Comparison(path, layout) as comparison:
-        hashes = blend(
+    known: Mapping[tuple[str, str], str] = {}
+    algorithm = _algorithm(path, record)
+    if full and executor is not None:
+        known = compare_together(
+            path,
             checkpoints,
-            [row],
-            [comparison if layout.wide is None else Requantising(comparison, layout)],
-            layout=wide,
+            row,
+            layout=layout,
             exact_from=exact_from,
-            digest=_algorithm(path, record) if full else None,
+            digest=algorithm,
+            options=options,
+            executor=executor,
+            progress=progress,
+        )
+    else:
+        found = compare_here(
+            path,
+            checkpoints,
+            row,
+            layout=layout,
             parts=parts,
+            exact_from=exact_from,
+            digest=algorithm if full else None,
             options=options,
             progress=progress,
         )
+        known = {
+            (key, name): digest
+            for key, digests in found.items()
+            for name, digest in zip(checkpoints[key].names, digests, strict=True)
+        }
     if full:
-        _check_ingredients(listed, checkpoints, hashes)
+        _check_ingredients(listed, checkpoints, known, algorithm, executor)
     return Verification(
         files=sum(digest is not None for digest in record.output.files.values()),
         side_files=sum(digest is not None for digest in record.output.side_files.values()),
@@ -187,38 +201,6 @@ def read_record(path: Place) -> SoupRecord:
     return record
 
 
-class _Comparison:
-    """A sink that compares instead of writing."""
-
-    waits = True
-
-    def __init__(self, folder: Place, layout: Layout) -> None:
-        self.layout = layout
-        self._files = OpenFiles(share=SINK_SHARE)
-        self._sources = [open_source(folder / file.name, files=self._files) for file in layout.files]
-
-    def write(self, file: int, offset: int, block: memoryview) -> None:
-        stored = memoryview(bytearray(len(block)))
-        self._sources[file].read(stored, offset=offset, nbytes=len(block))
-        if stored != block:
-            at = offset + next(i for i, (a, b) in enumerate(zip(stored, block, strict=True)) if a != b)
-            tensors = self.layout.files[file].header.tensors
-            name = next(n for n, t in tensors.items() if t.offset <= at < t.offset + t.nbytes)
-            raise VerifyError(
-                f"tensor {name!r} in {self.layout.files[file].name} is not the weighted sum of the recorded ingredients: "
-                "the output or an ingredient has changed since the merge"
-            )
-
-    def cancel(self) -> None:
-        pass
-
-    def __enter__(self) -> _Comparison:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._files.close()
-
-
 def _inconsistent(path: Place, what: str) -> VerifyError:
     return VerifyError(f"{path / RECORD} is damaged ({what}): {AGAIN}")
 
@@ -243,12 +225,12 @@ def _row(path: Place, record: SoupRecord) -> Row:
     return row
 
 
-def _algorithm(path: Place, record: SoupRecord) -> Algorithm | None:
-    """How the ingredients were hashed, all of them in one way; None where they were not."""
-    found = {i.algorithm for i in record.ingredients} - {None}
+def _algorithm(path: Place, record: SoupRecord) -> Algorithm:
+    """How the ingredients were hashed, all of them in one way."""
+    found = {algorithm for algorithm in Algorithm for i in record.ingredients if any(i.digests(algorithm).values())}
     if len(found) > 1:
         raise _inconsistent(path, "its ingredients are hashed in several ways")
-    return next(iter(found), None)
+    return next(iter(found), Algorithm.BLAKE3)
 
 
 def _names(path: Place, record: SoupRecord) -> NameMap | None:
@@ -277,9 +259,9 @@ def _unlisted(path: Place, recorded: RecordedOutput) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
-    unhashed: list[str] = []
-    for name, wanted in {**output.files, **output.side_files}.items():
+def _check_hashes(path: Place, output: RecordedOutput, executor: Executor | None) -> tuple[str, ...]:
+    recorded = {**output.files, **output.side_files}
+    for name in recorded:
         place(name)  # is a name
         file, parts = path / name, Path(name).parts
         inside = is_plain(name) and not Path(name).is_absolute() and ".." not in parts
@@ -289,11 +271,19 @@ def _check_hashes(path: Place, output: RecordedOutput) -> tuple[str, ...]:
             )
         if not file.is_file():
             raise VerifyError(f"{file} is missing: the folder is incomplete; copy or make it again")
-        if wanted is None:
-            unhashed.append(name)
-        elif sha256_file(file) != wanted:
+    wanted = {path / name: digest for name, digest in recorded.items() if digest is not None}
+    for file, digest in _hashed(list(wanted), Algorithm.SHA256, executor):
+        if digest != wanted[file]:
             raise VerifyError(f"{file} has changed since the merge (its sha256 differs from the record)")
-    return tuple(unhashed)
+    return tuple(name for name, digest in recorded.items() if digest is None)
+
+
+def _hashed(files: Sequence[Place], algorithm: Algorithm, executor: Executor | None) -> Iterable[tuple[Place, str]]:
+    hashed = functools.partial(digest_file, algorithm=algorithm)
+    if executor is None:
+        return ((file, hashed(file)) for file in files)
+    paths = [file if isinstance(file, RemotePath) else file.absolute() for file in files]
+    return zip(files, executor.map(hashed, paths, timeout_seconds=TASK_SECONDS), strict=True)
 
 
 def _check_index(path: Place, output: Checkpoint) -> None:
@@ -325,30 +315,37 @@ def _check_tensors(output: Checkpoint, ingredient: Checkpoint) -> None:
 def _check_ingredients(
     listed: Mapping[str, RecordedIngredient],
     checkpoints: Mapping[str, Checkpoint],
-    hashes: Mapping[str, tuple[str, ...]],
+    known: Mapping[tuple[str, str], str],
+    algorithm: Algorithm,
+    executor: Executor | None,
 ) -> None:
-    for key, checkpoint in checkpoints.items():
-        if (algorithm := listed[key].algorithm) is None:
-            continue
-        found = hashes.get(key) or tuple(digest_file(file, algorithm) for file in checkpoint.files)
-        recorded = listed[key].digests(algorithm) or {}
-        for file, name, digest in zip(checkpoint.files, checkpoint.names, found, strict=True):
-            wanted = recorded.get(name)
-            if wanted is not None and wanted != digest:
-                raise VerifyError(
-                    f"ingredient {file} has changed since the merge (its {algorithm} differs from the record)"
-                )
+    """Compare with the digests of the record what the recomputing has hashed on its way, and hash the rest."""
+    recorded = {(key, name): digest for key, i in listed.items() for name, digest in i.digests(algorithm).items()}
+    places = {
+        (key, name): file
+        for key, checkpoint in checkpoints.items()
+        for file, name in zip(checkpoint.files, checkpoint.names, strict=True)
+        if recorded.get((key, name)) is not None
+    }
+    unread = {file: None for place, file in places.items() if place not in known}  # adapters share their base: once
+    hashed = dict(_hashed(list(unread), algorithm, executor))
+    for (key, name), file in places.items():
+        if (known.get((key, name)) or hashed[file]) != recorded[key, name]:
+            raise VerifyError(
+                f"ingredient {file} has changed since the merge (its {algorithm} differs from the record)"
+            )
 
 
 def _open_moved(path: str, format: Format | None) -> Checkpoint:
     try:
         return open_checkpoint(path, format=format)
     except CheckpointError as error:
-        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate OLD=NEW") from error
+        old = "." if path.startswith("./") else "OLD"  # the record of a soup that was published names no folder of ours
+        raise VerifyError(f"{error}; if the ingredients have moved, pass --relocate {old}=NEW") from error
 
 
 def _moved(path: str, relocate: Mapping[str, str]) -> str:
-    for old, new in relocate.items():
+    for old, new in sorted(relocate.items(), key=lambda move: -len(move[0])):
         if path == old or path.startswith(old.rstrip("/") + "/"):
             return new.rstrip("/") + path[len(old.rstrip("/")) :]
     return path

@@ -21,6 +21,7 @@ from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import ScanError, SelectionError, TheoryError
 from trajsoup.merge.branches import Branches, scan_branches
 from trajsoup.merge.choice import Choice, decide, row_of
+from trajsoup.merge.unscored import scored
 
 METHODS = ("lawa", "single-merge", "trajectory-soup")
 LABELS = {
@@ -100,7 +101,7 @@ def look(
 
 def glance(study: Branches, *, scoring: Scoring | None = None) -> Glance:
     """What could be had of these runs now, by logged losses; where `scoring` scores, by its own, and merges too."""
-    study = study if scoring is None else _scored(study, scoring)
+    study = study if scoring is None else scored(study, scoring)
     pools = study.pools()
     runs = tuple(_progress(pool) for pool in pools)
     lines = [*_raw(pools), *_merged(study, scoring)]
@@ -114,23 +115,6 @@ def glance(study: Branches, *, scoring: Scoring | None = None) -> Glance:
         worth_of_branch=worth,
     )
     return replace(found, words=tuple(_words(found)))
-
-
-def _scored(study: Branches, scoring: Scoring) -> Branches:
-    """Every checkpoint with its loss on the documents that merges are scored on."""
-    pools = study.pools()
-    scores = scoring([Row(name=c.key, weights={c.key: 1.0}) for pool in pools for c in pool.candidates])
-    branches = [
-        replace(
-            branch,
-            checkpoints=tuple(
-                replace(saved, val_loss=None if (found := scores[c.key].losses) is None else found.loss())
-                for saved, c in zip(branch.checkpoints, pool.candidates, strict=True)
-            ),
-        )
-        for branch, pool in zip(study.branches, pools, strict=True)
-    ]
-    return replace(study, branches=tuple(branches))
 
 
 def _progress(pool: Pool) -> Progress:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,15 @@ def require_pushable(repository: str, *, update: bool = False) -> None:
         )
 
 
-def push_folder(folder: Path, repository: str, *, private: bool = False, update: bool = False) -> str:
-    """Commit every file of a folder; return the model's address."""
+def push_folder(
+    folder: Path,
+    repository: str,
+    *,
+    private: bool = False,
+    update: bool = False,
+    instead: Mapping[str, bytes] | None = None,
+) -> str:
+    """Commit every file of a folder, some with other content; return the model's address."""
     require_pushable(repository, update=update)
     with _translated(repository) as api:
         from huggingface_hub import CommitOperationAdd
@@ -71,10 +78,10 @@ def push_folder(folder: Path, repository: str, *, private: bool = False, update:
         if not sys.stderr.isatty():
             disable_progress_bars()
         api.create_repo(repository, private=private, exist_ok=True)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         api.create_commit(
             repository,
-            [CommitOperationAdd(path.relative_to(folder).as_posix(), str(path)) for path in files],
+            [CommitOperationAdd(name, (instead or {}).get(name, str(folder / name))) for name in names],
             commit_message=MESSAGE,
         )
         return f"{api.endpoint}/{repository}"

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from trajsoup.core.quantity import format_bytes
 from trajsoup.errors import OutputError
 
 MARK = ".trajsoup-unfinished-"
@@ -105,7 +106,7 @@ def require_free(out: Path, *, need_bytes: int = 0, inputs: Sequence[Path] = ())
     free = shutil.disk_usage(parent).free
     if free < need_bytes:
         raise OutputError(
-            f"the output needs {need_bytes / 1e9:,.2f} GB and {parent} has {free / 1e9:,.2f} GB free: {_OTHER_DISK}"
+            f"the output needs {format_bytes(need_bytes)} and {parent} has {format_bytes(free)} free: {_OTHER_DISK}"
         )
 
 

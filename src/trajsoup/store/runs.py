@@ -18,7 +18,7 @@ from trajsoup.core.quantity import Score, tokens_in_name
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
-from trajsoup.store.formats import PICKLES, format_of, loose_files, unread
+from trajsoup.store.formats import UNREAD, format_of, loose_files, unread
 from trajsoup.store.formats.dcp import INSIDE
 from trajsoup.store.formats.nanotron import FOLDER as WEIGHTS
 from trajsoup.store.formats.nanotron import METADATA as NANOTRON
@@ -54,6 +54,7 @@ class Run:
     path: Place
     checkpoints: tuple[Saved, ...]
     notes: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()  # that it has several validation losses, and nobody said which is meant
 
 
 def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: str | None = None) -> Run:
@@ -87,7 +88,7 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: s
     if path.is_dir():  # beside a lone file, most rows are its neighbours'
         notes += _unmatched(path, listed, saved)
     scored, moved = _with_nearest(_scored(saved, points), points)
-    return Run(path=path, checkpoints=tuple(scored), notes=(*notes, *moved))
+    return Run(path=path, checkpoints=tuple(scored), notes=(*notes, *moved), unnamed=tuple(several))
 
 
 def is_one_checkpoint(path: Place | str) -> bool:
@@ -317,7 +318,7 @@ def _refuse_duplicates(run: Place, saved: Sequence[Saved]) -> None:
 
 
 def _why_none(path: Place) -> str:
-    pickles = [p for p in sorted(path.rglob("*")) if p.name.endswith(PICKLES)][:1] if path.is_dir() else []
+    pickles = [p for p in sorted(path.rglob("*")) if p.name.endswith(UNREAD)][:1] if path.is_dir() else []
     if pickles:
         return f"{pickles[0].name} {unread()}"
     return "name a folder with checkpoint-N/ folders or .safetensors files in it"

@@ -1,6 +1,8 @@
 """Records are asked for by type, read as typed data or refused in one line, and written only by who holds the study."""
 
+import contextlib
 import math
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,13 @@ def test_who_does_not_hold_the_study_cannot_write(tmp_path):
 def test_a_study_is_held_by_one(tmp_path):
     with writing(tmp_path), pytest.raises(StudyError, match="is being run by process"), writing(tmp_path):
         pass
+    with (
+        contextlib.chdir(tmp_path),
+        writing(Path()),
+        pytest.raises(StudyError, match=f"{tmp_path} is"),
+        writing(Path()),
+    ):
+        pass  # a study of this folder is not called "."
     with holding(tmp_path / LOCK), pytest.raises(StudyError, match="wait for it, or stop it first"), writing(tmp_path):
         pass
 

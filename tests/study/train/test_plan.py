@@ -80,7 +80,7 @@ def test_a_batch_that_does_not_divide_is_refused(tmp_path):
 
 def test_a_study_that_does_not_fit_the_disk_is_refused_with_both_sizes(tmp_path):
     study = study_of(tmp_path, SMALL, vocab_size=10**9, hidden_size=10**5)
-    with pytest.raises(OutputError, match=r"needs [\d,.]+ GB for 4 checkpoints .* GB free"):
+    with pytest.raises(OutputError, match=r"needs [\d,.]+ [TG]B for 4 checkpoints .* free"):
         require_room(plan_study(study))
 
 

@@ -19,6 +19,7 @@ from trajsoup.store.remote import Place
 from trajsoup.store.stored import Stored
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".distcp")  # read as data, never run
+UNREAD = (*PICKLES, ".gguf", ".h5", ".msgpack")  # weights that may be of no format read here
 
 
 class Format(Protocol):
@@ -65,7 +66,7 @@ def require_format(place: Place) -> Format:
             raise CheckpointError(f"{place} {unread()}")
         if not place.is_dir():
             raise CheckpointError(f"there is no checkpoint at {place}: check the path{hub_hint(place)}")
-        others = sorted(path.name for path in place.iterdir() if path.name.endswith(PICKLES))
+        others = sorted(path.name for path in place.iterdir() if path.name.endswith(UNREAD))
         raise CheckpointError(
             f"{place} holds no checkpoint: {f'{others[0]} {unread()}' if others else 'check the path'}"
         )
@@ -85,5 +86,5 @@ def unread() -> str:
     return (
         f"is a part of no checkpoint that is read here ({', '.join(sorted(FORMATS))}): if it holds weights, load them in "
         "the framework that wrote them and save them as safetensors (accelerate merge-weights DIR OUT for FSDP shards, "
-        "zero_to_fp32.py in the folder for DeepSpeed's)"
+        "zero_to_fp32.py in the folder for DeepSpeed's; from_pretrained(DIR, gguf_file=FILE) of transformers for GGUF)"
     )

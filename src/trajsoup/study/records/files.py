@@ -154,7 +154,7 @@ def writing(study: Path) -> Iterator[Records]:
         try:
             stack.enter_context(holding(study / LOCK))
         except HeldError as error:
-            raise StudyError(f"{study} is being run by {error}: wait for it, or stop it first") from error
+            raise StudyError(f"{study.absolute()} is being run by {error}: wait for it, or stop it first") from error
         yield Records(study, held=True)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from trajsoup.core.budget import Budget, BudgetCost, Setting, cost_of
 from trajsoup.core.flops import ModelCost, model_cost
 from trajsoup.core.positions import Positions, shared_positions
-from trajsoup.core.quantity import format_tokens
+from trajsoup.core.quantity import format_bytes, format_tokens
 from trajsoup.core.recipe import Optimizer, Recipe, perturbations
 from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
@@ -186,8 +186,8 @@ def require_room(plan: Plan) -> None:
     need = plan.cost.disk_bytes - written
     if need > plan.free_bytes:
         raise OutputError(
-            f"the study needs {need / 1e9:,.2f} GB for {plan.cost.checkpoints:,} checkpoints and the states to resume, and "
-            f"{place} has {plan.free_bytes / 1e9:,.2f} GB free: save less often, shorten the horizon, drop a branch, or "
+            f"the study needs {format_bytes(need)} for {plan.cost.checkpoints:,} checkpoints and the states to resume, and "
+            f"{place} has {format_bytes(plan.free_bytes)} free: save less often, shorten the horizon, drop a branch, or "
             "set `output` to a larger disk"
         )
 
