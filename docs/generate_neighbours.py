@@ -89,7 +89,7 @@ def _over_seeds(first: SweepRecord, spreads: Sequence[SeedSpread]) -> Table:
         {
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),
-            "tokens": lambda p: tokens(p.budget_tokens),
+            "tokens": lambda p: tokens(p.trained_tokens),
             "validation passes": lambda p: number(p.chosen_on.validation_passes),
             "gradient tokens": lambda p: tokens(p.chosen_on.gradient_tokens or None),
             "loss": lambda p: spread(_from_soup(first, p, spreads, LOSS)),

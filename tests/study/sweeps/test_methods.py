@@ -3,11 +3,13 @@
 import pytest
 
 import tests.golden.study as golden
+from tests.core.test_methods import scored
 from tests.golden.entry import run_found
 from tests.study.choosing.fields import four_branches
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.signal import Signal
 from trajsoup.report.sections import neighbours
+from trajsoup.study.choosing.entries import choose_entries
 from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.sweeps import SweepRecord
@@ -93,3 +95,18 @@ def test_the_section_says_what_won_here_and_lists_every_model(swept):
     column = table.columns.index("loss from one branch of T")
     assert sum(row.cells[column].value is not None for row in table.rows) == 8
     assert len(figure.spec()["data"]) == 3
+
+
+def test_a_method_that_looks_at_the_end_may_end_a_branch_earlier_and_is_charged_all_the_same():
+    field = four_branches()
+    entries = sweep_entries(field, parse_sweeps(["methods"], where="")[0])
+
+    def early(rows):  # the earlier its checkpoints, the better a row
+        return {r.name: scored(max(int(key.partition("/")[2]) for key in r.weights)) for r in rows}
+
+    (lawa,) = choose_entries([e for e in entries if e.key == "lawa/extended"], early)
+    assert (lawa.decision.free, lawa.decision.among) == (("horizon",), module.PARTS)
+    assert lawa.option.horizon == field.horizon // module.PARTS
+    assert set(lawa.decision.trained.values()) == {field.horizon}
+    (soup,) = choose_entries([e for e in entries if e.key == "trajectory-soup/extended"], early)
+    assert (soup.decision.free, soup.option.horizon) == (("k",), field.horizon)

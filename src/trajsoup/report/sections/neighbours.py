@@ -50,7 +50,8 @@ def neighbours_table(sweep: SweepRecord) -> Table:
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),
             "branches": lambda p: text("+".join(p.branches)),
-            "tokens": lambda p: tokens(p.budget_tokens),
+            "tokens": lambda p: tokens(p.trained_tokens),
+            "each up to": lambda p: tokens(p.horizon),
             "validation passes": lambda p: number(p.chosen_on.validation_passes),
             "gradient tokens": lambda p: tokens(p.chosen_on.gradient_tokens or None),
             "merged": lambda p: number(p.merge_size),
@@ -67,6 +68,8 @@ def neighbours_table(sweep: SweepRecord) -> Table:
             *sweep.notes,
             "Differences are paired over test documents or items, against the Trajectory Soup of the same setting; one "
             "branch of T stands against the Limited soup, which has T tokens too. They are exploratory.",
+            "Tokens are those trained of the branches that it averages. A method that looks at the end of a branch may end "
+            "it at a quarter, half or three quarters, by validation: up to there.",
             "Passes and gradient tokens are what choosing consumed besides training.",
             "Loss from one branch of T: the mean of a method's anchors over branches minus the method on the best branch.",
         ),
@@ -139,7 +142,7 @@ def _against(sweep: SweepRecord, point: SweepPoint) -> str:
 def _over_budget(sweep: SweepRecord, trained: Sequence[TrainedNeighbour]) -> Figure:
     """Test loss over tokens of training and gradients, a mark for each method, those that train included."""
     found = [p for p in sweep.points if p.test_loss is not None]
-    spent = {p.row: p.budget_tokens + GRADIENT * p.chosen_on.gradient_tokens for p in found}
+    spent = {p.row: p.trained_tokens + GRADIENT * p.chosen_on.gradient_tokens for p in found}
     longest = max([*spent.values(), *(model.tokens for model in trained)])
     size, title = style.token_axis(round(longest), name="tokens of training and of gradients")
     figure = style.figure(x=style.plain(title), y=style.unit(LOSS), height=460)
