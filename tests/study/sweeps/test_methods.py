@@ -87,14 +87,14 @@ def test_the_section_says_what_won_here_and_lists_every_model(swept):
     shown = neighbours.section(swept)
     assert shown is not None
     sweep = swept.require(SweepRecord, "methods")
-    (table,), (figure,) = shown.tables, shown.figures
+    (table,), (apart, budget) = shown.tables, shown.figures
     assert len(table.rows) == len(sweep.points)
-    assert figure.says.startswith("At a budget of T, Trajectory Soup has ")
-    assert "At a budget of N T, Trajectory Soup has " in figure.says
-    assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in figure.says
+    assert apart.says.startswith("At a budget of T, Trajectory Soup has ")
+    assert "At a budget of N T, Trajectory Soup has " in apart.says
+    assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in apart.says
     column = table.columns.index("loss from one branch of T")
     assert sum(row.cells[column].value is not None for row in table.rows) == 8
-    assert len(figure.spec()["data"]) == 3
+    assert len(budget.spec()["data"]) == len(apart.spec()["data"]) == 3
 
 
 def test_a_method_that_looks_at_the_end_may_end_a_branch_earlier_and_is_charged_all_the_same():
