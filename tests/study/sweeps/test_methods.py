@@ -61,7 +61,7 @@ def test_the_record_has_every_method_with_what_it_consumed_and_its_difference_fr
     sweep = swept.require(SweepRecord, "methods")
     points = {p.row.removeprefix("methods/"): p for p in sweep.points}
     assert {p.strategy for p in sweep.points} == {name for name, _ in QUICK}
-    assert points["lawa/limited"].chosen_on.validation_passes == 0
+    assert points["lawa/limited"].chosen_on.validation_passes == 2  # two places where it may end a branch
     assert points["greedy-soup/limited"].chosen_on.validation_passes > len(points["greedy-soup/limited"].weights)
     learned = points["learned-soup/1/limited"]
     assert (learned.chosen_on.gradient_tokens > 0, learned.chosen_on.validation_passes) == (True, 0)
@@ -93,7 +93,7 @@ def test_the_section_says_what_won_here_and_lists_every_model(swept):
     assert "At a budget of N T, Trajectory Soup has " in apart.says
     assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in apart.says
     column = table.columns.index("loss from one branch of T")
-    assert sum(row.cells[column].value is not None for row in table.rows) == 8
+    assert sum(row.cells[column].value is not None for row in table.rows) == 9  # Limited branches are too short for Extra-Merge
     assert len(budget.spec()["data"]) == len(apart.spec()["data"]) == 3
 
 
