@@ -36,7 +36,7 @@ class Placed:
 
     level: str
     tokens: float
-    loss: float
+    loss: float | None  # on test; None: it is no number
     words: str  # when somebody hovers over it
     ours: bool = False
     opens: str | None = None
