@@ -11,7 +11,7 @@ ORBAX := .venv-orbax
 OLMO := .venv-olmo
 TITAN := .venv-torchtitan
 
-.PHONY: demo fork-points results test test-all test-slow test-peers lint docs site pictures bench soak fuzz faults clean
+.PHONY: demo fork-points results results-neighbours test test-all test-slow test-peers lint docs site pictures bench soak fuzz faults clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -22,6 +22,11 @@ results: $(VENV)/.dev  ## docs/results*.md: five seeds of the paper and the wsd 
 	$(BIN)/python docs/generate_results.py results-output results.md "Results of the embedded study"
 	$(BIN)/trajsoup demo --preset wsd --output results-output-wsd
 	$(BIN)/python docs/generate_results.py results-output-wsd results-wsd.md "Results with a decaying learning rate"
+
+results-neighbours: $(VENV)/.dev  ## docs/results-neighbours.md: three seeds of the neighbours and the dense preset; goes on where it was
+	$(BIN)/trajsoup demo --preset neighbours --output results-output-neighbours
+	$(BIN)/trajsoup demo --preset dense --output results-output-dense
+	$(BIN)/python docs/generate_neighbours.py results-output-neighbours results-output-dense
 
 fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five times 15 minutes of one core; goes on where it was
 	$(BIN)/python benchmarks/fork_points.py

@@ -1,20 +1,24 @@
-"""Write docs/results-neighbours.md from the records of a study whose sweeps are `[methods]`, over its seeds.
+"""Write docs/results-neighbours.md from the records of two studies, over those of their seeds that are finished.
 
-python docs/generate_neighbours.py FOLDER        (seeds that have no such sweep yet are left out, and counted)
+python docs/generate_neighbours.py NEIGHBOURS DENSE      folders of `trajsoup demo --preset neighbours` and `--preset dense`
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from trajsoup.core.signal import Signal
 from trajsoup.report.cells import spread, tokens
+from trajsoup.report.sections import trained_neighbours
 from trajsoup.report.sections.neighbours import neighbours_table, says
+from trajsoup.report.sections.seeds import spreads_table
 from trajsoup.report.style import OURS, difference_text, interval_text
 from trajsoup.report.table import Table, number, tabulate, text
 from trajsoup.study.records.files import Records
+from trajsoup.study.records.neighbours import NeighboursRecord
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.seeds import SeedSpread
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
@@ -22,61 +26,155 @@ from trajsoup.study.stages.seeds import further_spreads
 
 PAGE = Path(__file__).with_name("results-neighbours.md")
 LOSS = Signal.LOSS
+FEW = 5  # seeds, below which the page says that they are few
 
 
-def neighbours_page(folder: Path) -> str:
-    """All methods over the seeds that have been swept, and the first of them in detail."""
-    every = [
-        records for records in map(Records, [folder, *sorted(folder.glob("seeds/*"))]) if sweep_of(records, "methods")
-    ]
+def neighbours_page(folder: Path, dense: Path) -> str:
+    """All methods over saved checkpoints, those that train, and a dense model for the one that needs it."""
+    every = [records for records in _seeds(folder) if sweep_of(records, "methods") is not None]
     first = sweep_of(every[0], "methods")
     assert first is not None
-    plan = every[0].require(PlanRecord)
-    spreads = further_spreads(every, SweepRecord, first.name)
+    swept = further_spreads(every, SweepRecord, first.name)
     return "\n".join(
         [
             "# Against the neighbours, on the embedded study",
             "",
-            "Printed by `python docs/generate_neighbours.py FOLDER` from the records of a study with `sweeps: [methods]`. "
-            "Do not edit.",
+            "Printed by `make results-neighbours`. Do not edit.",
             "",
-            f"{len(every)} seed{'s' * (len(every) > 1)} of the `paper` preset: {plan.total_params:,} parameters, "
-            f"{len(plan.branches)} branches of T = {plan.horizon:,} tokens. Every method has the same checkpoints, chooses "
-            "on validation and is reported on test. Differences are from the Trajectory Soup of the same setting; one branch "
-            "of T stands against the Limited soup, which has T tokens too.",
+            f"{_count(every)} of the `neighbours` preset: {_sizes(every[0])} Every method has the same checkpoints, chooses "
+            "on validation and is reported on test. A method that looks at the end of a branch may end it at a quarter, half "
+            "or three quarters: in [this regime](regime.md) validation prefers early checkpoints, and one that ranks "
+            "checkpoints can leave late ones out. Differences are from the Trajectory Soup of the same setting; one branch "
+            "of T stands against the Limited soup, which has T tokens too. All are exploratory.",
             "",
-            won(first, spreads, len(every)),
+            "## What won here",
             "",
-            *([_over_seeds(first, spreads).markdown()] if len(every) > 1 else []),
+            *won(first, swept, len(every)),
+            "",
+            *_trained_words(every),
+            "",
+            *([_over_seeds(first, swept).markdown()] if len(every) > 1 else []),
+            *_trained(every),
             "## The first seed",
             "",
             says(first),
             "",
             neighbours_table(first).markdown(),
+            "## A dense model, and Branch-Train-MiX",
+            "",
+            *_dense(dense),
         ]
     )
 
 
-def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> str:
+def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> list[str]:
     """Which methods are clearly better than Trajectory Soup, and which clearly worse, over seeds or in the one there is."""
-    found = [(p, s) for p in first.points if (s := _from_soup(first, p, spreads, LOSS)) is not None]
     if seeds < 2:
-        return says(first)
-    better = [(p, s) for p, s in found if s.high is not None and s.high < 0]
-    worse = [(p, s) for p, s in found if s.low is not None and s.low > 0]
-    best = min(found, key=lambda one: one[1].mean)
-    named = "; ".join(f"{p.x} of {p.series}, {_words(s)}" for p, s in sorted(better, key=lambda one: one[1].mean))
-    rest = len(found) - len(better) - len(worse)
-    return (
-        f"Over {seeds} seeds, of {len(found)} models {len(better)} have a clearly lower test loss than Trajectory Soup"
-        f"{f' ({named})' if better else ''}, {len(worse)} a clearly higher one, and {rest} cannot be "
-        f"told from it. The lowest mean difference is that of {best[0].x} of {best[0].series}: {_words(best[1])}."
+        return [says(first)]
+    words: list[str] = []
+    few = f" {seeds} seeds are few: an interval is wide, and what cannot be told apart may still differ." * (
+        seeds < FEW
+    )
+    for budget, extended in (("T", False), ("N T", True)):
+        found = [
+            _Found(point=p, spread=s)
+            for p in first.points
+            if (p.setting is not None and p.setting.value == "extended") is extended
+            and (s := _from_soup(first, p, spreads, LOSS)) is not None
+        ]
+        better = sorted((one for one in found if one.clear < 0), key=lambda one: one.spread.mean)
+        worse = sum(one.clear > 0 for one in found)
+        best = min(found, key=lambda one: one.spread.mean)
+        named = f" ({'; '.join(map(str, better))})" if better else ""
+        words.append(
+            f"- At a budget of {budget}, of {len(found)} models {len(better)} have a clearly lower test loss than Trajectory "
+            f"Soup{named}, {worse} a clearly higher one, and {len(found) - len(better) - worse} cannot be told from it. The "
+            f"lowest mean difference: {best}."
+        )
+    return [*words, *([few.strip()] if few else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A model of the sweep and how far it is from Trajectory Soup."""
+
+    point: SweepPoint
+    spread: SeedSpread
+
+    @property
+    def clear(self) -> int:
+        """-1 and 1: the interval lies below or above zero."""
+        low, high = self.spread.low, self.spread.high
+        return 0 if low is None or high is None or low <= 0 <= high else (-1 if high < 0 else 1)
+
+    def __str__(self) -> str:
+        s = self.spread
+        interval = interval_text(s.low, s.high, s.signal)
+        ahead = f"ahead in {s.better} of {len(s.values)} seeds"
+        return f"{self.point.x} of {self.point.series}, {difference_text(s.mean, s.signal)} [{interval}], {ahead}"
+
+
+def _trained_words(every: Sequence[Records]) -> list[str]:
+    """What methods that train did, where they were trained."""
+    found = [records for records in every if records.read(NeighboursRecord) is not None]
+    if not found:
+        return []
+    return [f"- Methods that train, first seed: {trained_neighbours.says(found[0].require(NeighboursRecord))}"]
+
+
+def _trained(every: Sequence[Records]) -> list[str]:
+    found = [records for records in every if records.read(NeighboursRecord) is not None]
+    if not found:
+        return []
+    shown = trained_neighbours.section(found[0])
+    assert shown is not None
+    return [
+        "## Methods that train",
+        "",
+        *([_trained_over_seeds(found).markdown()] if len(found) > 1 else []),
+        "Of the first seed:",
+        "",
+        *(table.markdown() for table in shown.tables),
+    ]
+
+
+def _trained_over_seeds(every: Sequence[Records]) -> Table:
+    return spreads_table(
+        further_spreads(every, NeighboursRecord, None), name="seeds-trained", title="Paired differences"
     )
 
 
-def _words(s: SeedSpread) -> str:
-    interval = interval_text(s.low, s.high, s.signal)
-    return f"{difference_text(s.mean, s.signal)} [{interval}], ahead in {s.better} of {len(s.values)} seeds"
+def _dense(folder: Path) -> list[str]:
+    """Whether the mixture is worth more than the mean of its experts."""
+    every = [records for records in _seeds(folder) if records.read(NeighboursRecord) is not None]
+    if not every:
+        return ["Not run."]
+    shown = trained_neighbours.section(every[0])
+    assert shown is not None
+    return [
+        f"{_count(every)} of the `dense` preset, since the other study's model is a mixture already: {_sizes(every[0])}",
+        "",
+        *([_trained_over_seeds(every).markdown()] if len(every) > 1 else []),
+        "Of the first seed:",
+        "",
+        *(table.markdown() for table in shown.tables),
+    ]
+
+
+def _seeds(folder: Path) -> list[Records]:
+    return list(map(Records, [folder, *sorted(folder.glob("seeds/*"))]))
+
+
+def _count(every: Sequence[Records]) -> str:
+    return f"{len(every)} seed{'s' * (len(every) > 1)}"
+
+
+def _sizes(records: Records) -> str:
+    plan = records.require(PlanRecord)
+    return (
+        f"{plan.total_params:,} parameters, {len(plan.branches)} branches of T = {plan.horizon:,} tokens, each seed with a "
+        "fork point of its own."
+    )
 
 
 def _over_seeds(first: SweepRecord, spreads: Sequence[SeedSpread]) -> Table:
@@ -89,7 +187,7 @@ def _over_seeds(first: SweepRecord, spreads: Sequence[SeedSpread]) -> Table:
         {
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),
-            "tokens": lambda p: tokens(p.budget_tokens),
+            "tokens": lambda p: tokens(p.trained_tokens),
             "validation passes": lambda p: number(p.chosen_on.validation_passes),
             "gradient tokens": lambda p: tokens(p.chosen_on.gradient_tokens or None),
             "loss": lambda p: spread(_from_soup(first, p, spreads, LOSS)),
@@ -126,4 +224,4 @@ def _of(
 
 
 if __name__ == "__main__":
-    PAGE.write_text(neighbours_page(Path(sys.argv[1])), encoding="utf-8")
+    PAGE.write_text(neighbours_page(Path(sys.argv[1]), Path(sys.argv[2])), encoding="utf-8")

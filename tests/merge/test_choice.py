@@ -186,3 +186,9 @@ def test_the_window_of_smoothing_is_the_distance_to_the_checkpoint_before():
     logged = Branch(name="L", path=A.path, checkpoints=tuple(replace(s, losses_logged=7) for s in A.checkpoints))
     _, verdicts, _ = choose(study(logged, B), Choice(k=1))
     assert [v.window_tokens for v in verdicts] == [100, None]
+
+
+def test_a_method_that_orders_checkpoints_by_score_says_who_could_score_them():
+    silent = study(branch("A", [None, None, 2.0]), branch("B", [2.3, 2.1, 1.9], train_loss=2.01))
+    with pytest.raises(UnansweredError, match=r"greedy-soup .* no validation loss of 2 of 6: .*--validation FILE"):
+        choose(silent, Choice(strategy="greedy-soup"))

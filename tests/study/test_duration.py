@@ -9,6 +9,7 @@ from tests.lm.stand_in import SEQUENCE, make_job
 from tests.study.tiny_study import make_study, small_documents
 from trajsoup.lm.rates import ScoringRate, TrainingRate
 from trajsoup.study.duration import FILE, Rates, add_up, kind_of, no_duration, predict
+from trajsoup.study.file.neighbours import BranchTrainMerge, BranchTrainMix, Diloco, Neighbours, Wsd
 from trajsoup.study.passes import Passes, count_passes
 from trajsoup.study.train.plan import on_corpus, plan_study
 
@@ -65,6 +66,28 @@ def test_items_are_scaled_from_those_probed_and_only_checkpoints_answer_on_valid
     with_items = dataclasses.replace(plan, study=dataclasses.replace(plan.study, evaluation=asked))
     more = added_up(with_items, job).parts["scoring"] - added_up(plan, job).parts["scoring"]
     assert more == pytest.approx(0.3 * ((4 + 1) * 20 + 2 * 100))
+
+
+def test_methods_that_train_and_those_that_learn_take_the_time_of_their_tokens(plan, job):
+    asked = Neighbours(diloco=Diloco(workers=2), wsd=Wsd())
+    more = dataclasses.replace(plan, study=dataclasses.replace(plan.study, neighbours=asked))
+    token = BRANCH / (12 * 8 * SEQUENCE)
+    found = added_up(more, job)
+    assert found.parts["neighbours"] == pytest.approx(2 * plan.positions.horizon * token)
+    assert found.seconds == pytest.approx(added_up(plan, job).seconds + found.parts["neighbours"] / 2)
+    rates = Rates(training={kind_of(job): TRAINING}, scoring=SCORING, probed_items=10)
+    jobs = {"branches": [job], "pretraining": None, "cores": 1}
+    learned, not_ = (
+        add_up(plan, dataclasses.replace(PASSES, gradient_tokens=n), rates, **jobs).parts["scoring"] for n in (5000, 0)
+    )
+    assert learned - not_ == pytest.approx(5000 * TRAINING.token_seconds)
+
+
+def test_experts_that_two_methods_share_are_trained_once():
+    two = {"branch_train_merge": BranchTrainMerge(), "branch_train_mix": BranchTrainMix(router_tokens=7)}
+    assert Neighbours(**two).trained_tokens(100) == 107
+    two["branch_train_merge"] = BranchTrainMerge(sources=("a", "b"))
+    assert Neighbours(**two, wsd=Wsd()).trained_tokens(100) == 307
 
 
 def test_what_it_leaves_out_is_said(plan, job):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trajsoup.lm.slopes import BATCH_TOKENS
 from trajsoup.study.file.study import load_study
 from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.passes import Passes, count_passes
@@ -55,6 +56,9 @@ def test_methods_that_measure_and_learn_are_counted_too():
     )
     assert beside.validation > alone.validation
     assert beside.swept > alone.swept + 20
+    steps = 50  # of each of two learned soups and two trainable averagings
+    teams = 2 + len(study.recipes)  # Limited, Extended, every branch alone
+    assert (alone.gradient_tokens, beside.gradient_tokens) == (0, 4 * teams * steps * BATCH_TOKENS)
 
 
 def test_a_row_costs_as_many_ingredients_as_it_averages():

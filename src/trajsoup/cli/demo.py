@@ -16,7 +16,11 @@ def demo(
         "demo-output"
     ),
     preset: Annotated[
-        str, typer.Option(help="quick: minutes; paper: the whole protocol; wsd: a decaying learning rate.")
+        str,
+        typer.Option(
+            help="quick: minutes; paper: the whole protocol; wsd: a decaying learning rate; neighbours: the methods of "
+            "others; dense: a dense model, and Branch-Train-MiX."
+        ),
     ] = "quick",
     seeds: Annotated[
         int | None, typer.Option(help="Repeat everything with other seeds.", min=1, show_default=False)

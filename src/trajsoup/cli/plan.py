@@ -127,6 +127,8 @@ def plan(
         ],
         ["scored", f"{format_tokens(scored)} tokens, {flops:.4g} FLOPs ({flops / cost.train_flops:.1%} of C)"],
     ]
+    if passes.gradient_tokens:
+        rows.append(["learned from", f"{format_tokens(passes.gradient_tokens)} tokens, forward and backward"])
     if planned.epochs is not None:
         rows.append(["epochs of the training set", f"{planned.epochs:.3g}"])
     if duration is not None:

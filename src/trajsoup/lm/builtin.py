@@ -28,7 +28,7 @@ from trajsoup.store.regular import read_words
 
 FORK_POINTS = Path(__file__).parent / "fork_points"  # models pretrained on this corpus, a seed each: `make fork-points`
 FORK_POINT = FORK_POINTS / "0"  # with the tokenizer that all have
-VERSION = 2  # raise it when the same files would give other documents
+VERSION = 3  # raise it when the same files would give other documents
 PROSE_SHARES = {Split.TRAIN: 0.3, Split.VALIDATION: 0.2, Split.TEST: 0.5}  # of the files with docstrings
 
 LEAST_CHARACTERS = 400
@@ -79,8 +79,12 @@ def code_documents() -> Iterator[Document]:
 
 
 def prose_documents(split: Split) -> Iterator[Document]:
-    """Yield the docstrings of each file of one set. What stood in an earlier file of the set is not said again."""
+    """Yield the docstrings of each file of one set. What stood in an earlier file of the set is not said again.
+
+    What is trained on names its library too, so that a branch can read one of them; what is held out is one source.
+    """
     seen: set[str] = set()
+    libraries = {document_hash(name): name.partition("/")[0] for name in prose_files()}
     for digest, path in _in_any_order(prose_files()).items():
         if split_of(digest, shares=PROSE_SHARES) is not split:
             continue
@@ -90,7 +94,8 @@ def prose_documents(split: Split) -> Iterator[Document]:
         text = "\n\n".join(text for key, text in found.items() if key not in seen)
         seen |= found.keys()
         if len(text) >= LEAST_CHARACTERS:
-            yield Document(text=_cut(text + "\n", MOST_CHARACTERS[split]), source="prose")
+            source = f"prose:{libraries[digest]}" if split is Split.TRAIN else "prose"
+            yield Document(text=_cut(text + "\n", MOST_CHARACTERS[split]), source=source)
 
 
 def library_files() -> dict[str, Path]:

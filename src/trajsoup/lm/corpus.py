@@ -150,9 +150,10 @@ def load_corpus(spec: CorpusSpec, *, cache: Path) -> Corpus:
 
 def only_validation(paths: Sequence[Path], *, tokenizer: Path, folder: Path) -> Corpus:
     """Tokenise documents to score on into `folder`; the other sets are empty."""
+    files = files_of(tuple(paths))
     loaded = load_tokenizer(tokenizer)
     writer = TokenWriter(folder, tokenizer=loaded, end_id=end_of_text_id(loaded, tokenizer))
-    for path in files_of(tuple(paths)):
+    for path in files:
         if path.suffix in TOKEN_SUFFIXES:
             writer.add_tokens(Split.VALIDATION, path)
             continue

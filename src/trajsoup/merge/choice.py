@@ -143,7 +143,7 @@ def decide(
     )
     (decision,) = settle(
         [method.ask(freedom, **method.settings(choice.params))],
-        scoring or logged_scores(pools, method),
+        scoring or logged_scores(pools, method, rank_by=choice.rank_by),
         measuring=measuring,
         descending=descending,
     )
@@ -173,7 +173,7 @@ def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool
     return (k,)
 
 
-def logged_scores(pools: Sequence[Pool], method: Method) -> Scoring:
+def logged_scores(pools: Sequence[Pool], method: Method, *, rank_by: Signal) -> Scoring:
     """Answer from the logs of the runs: what single checkpoints scored."""
     known = {c.key: c for pool in pools for c in pool.candidates}
 
@@ -184,7 +184,15 @@ def logged_scores(pools: Sequence[Pool], method: Method) -> Scoring:
                 f"{method.name} asks how {len(merged)} merged models score, and the logs of the runs know only their "
                 "checkpoints: hand over documents to score them on (--validation FILE), or use a method that asks nothing"
             )
-        return {row.name: _logged(known[next(iter(row.weights))]) for row in rows}
+        asked = [known[next(iter(row.weights))] for row in rows]
+        silent = sum(c.score(rank_by) is None for c in asked)
+        if silent:
+            raise UnansweredError(
+                f"{method.name} asks how single checkpoints score, and the logs of the runs have no validation "
+                f"{rank_by.value} of {silent} of {len(asked)}: hand over documents to score them on (--validation FILE), or "
+                "use a method that asks nothing"
+            )
+        return {row.name: _logged(c) for row, c in zip(rows, asked, strict=True)}
 
     return answer
 

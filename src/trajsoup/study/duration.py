@@ -103,13 +103,18 @@ def add_up(
     tasks = per_item * (answering * on_validation + passes.test * said.items + passes.swept * in_sweeps)
     each = [rates.training[kind_of(job)].seconds(job) for job in branches]
     begin = 0.0 if pretraining is None else rates.training[kind_of(pretraining)].seconds(pretraining)
-    scored = documents + tasks + passes.ingredients * scoring.ingredient_seconds
-    parts = {"pretraining": begin * seeds, "training": sum(each) * seeds, "scoring": scored * seeds}
+    token = sum(each) / sum(job.horizon for job in branches)
+    learned = passes.gradient_tokens * rates.training[kind_of(branches[0])].token_seconds
+    scored = documents + tasks + passes.ingredients * scoring.ingredient_seconds + learned
+    asked = plan.study.neighbours
+    beside = 0.0 if asked is None else asked.trained_tokens(plan.positions.horizon) * token
+    own = {"pretraining": begin, "training": sum(each), "neighbours": beside, "scoring": scored}
+    parts = {name: part * seeds for name, part in own.items()}
     if not rates.on_cpu:
         seconds = sum(parts.values())
     else:
         threads = max(job.threads or 1 for job in branches)
-        one = begin + max(sum(each) / cores, max(each) / threads) + scored / cores
+        one = begin + max(sum(each) / cores, max(each) / threads) + (beside + scored) / cores
         seconds = max(sum(parts.values()) / cores, one)
     missing = [name for name, asked in (("lm-eval tasks", said.lm_eval), ("fine-tuning", plan.study.sft)) if asked]
     return Duration(

@@ -3,7 +3,7 @@
     Plan -> the pools it will have -> every entry chooses among made-up scores -> rows that were asked for
 
 What a method asks after its first round depends on scores, so such a method (greedy-soup) may ask more or less; what it
-measures or learns from is no pass over validation, and is made up too.
+measures or learns from is no pass over validation, and is made up too. What it learns from is counted in tokens.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.scores import DocumentLosses, TaskResult, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
+from trajsoup.lm.slopes import BATCH_TOKENS
 from trajsoup.study.choosing.entries import Chosen, Entry, choose_entries
 from trajsoup.study.choosing.field import Field
 from trajsoup.study.choosing.main_table import main_entries
@@ -42,6 +43,7 @@ class Passes:
     test: int  # the main table
     swept: int  # on test too: what sweeps report
     ingredients: int  # checkpoints that all these models are averaged from, counted once for each
+    gradient_tokens: int = 0  # forward and backward, of methods that learn
 
     @property
     def total(self) -> int:
@@ -72,13 +74,18 @@ def count_passes(plan: Plan) -> Passes:
     runs = [run for pool in pools for run in pool.runs]
     checkpoints = {_weights(Row(name=c.key, weights={c.key: 1.0})) for run in runs for c in run.candidates}
     asked = set(checkpoints)  # rows, by their weights
+    learned: list[Descend] = []
 
     def scoring(rows: Sequence[Row]) -> Answers:
         asked.update(map(_weights, rows))
         return {row.name: _made_up(row) for row in rows}
 
+    def descending(request: Descend) -> Slope:
+        learned.append(request)
+        return Slope(loss=3.0, tokens=BATCH_TOKENS, along={WHOLE: np.zeros(len(request.keys))})
+
     def choose(entries: Sequence[Entry]) -> Sequence[Chosen]:
-        return choose_entries(entries, scoring, measuring=_made_up_products, descending=_made_up_slope)
+        return choose_entries(entries, scoring, measuring=_made_up_products, descending=descending)
 
     chosen = choose(main_entries(field))
     later = {sweep.name: choose(sweep_entries(field, sweep)) for sweep in sweeps}
@@ -99,7 +106,12 @@ def count_passes(plan: Plan) -> Passes:
         probe=len(checkpoints),
         test=len(reported),
         swept=len(swept),
-        ingredients=1 + len(checkpoints) + sum(map(len, [*asked, *pairs, *reported, *swept])),
+        # a gradient is of a row, and taken along each of its checkpoints
+        ingredients=1
+        + len(checkpoints)
+        + sum(map(len, [*asked, *pairs, *reported, *swept]))
+        + sum(2 * len(request.keys) for request in learned),
+        gradient_tokens=BATCH_TOKENS * len(learned),
     )
 
 
@@ -138,7 +150,3 @@ def _made_up_products(request: Measure) -> Gram:
     count = len(request.keys)
     whole = Products(inner=np.eye(count), along_centre=np.zeros(count), centre_square=1.0, elements=count)
     return Gram(keys=request.keys, centre=request.centre, groups={WHOLE: whole})
-
-
-def _made_up_slope(request: Descend) -> Slope:
-    return Slope(loss=3.0, tokens=0, along={WHOLE: np.zeros(len(request.keys))})

@@ -6,6 +6,8 @@ from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.report.sections import neighbours
+from trajsoup.report.sections.neighbours_figures import Difference, differences
+from trajsoup.study.file.primary import LIMITED
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import writing
@@ -104,11 +106,17 @@ def test_the_figure_has_every_method_and_those_that_train(tmp_path):
     with writing(tmp_path) as records:
         records.write(swept())
         alone = neighbours.section(records)
-        records.write(NeighboursRecord(inputs={}, models=(model,), comparisons=()))
+        against = (difference("diloco", LIMITED, 0.15, 0.25),)
+        records.write(NeighboursRecord(inputs={}, models=(model,), comparisons=against))
         beside = neighbours.section(records)
-    assert len(alone.figures[0].spec()["data"]) == 2
-    *_, trained = beside.figures[0].spec()["data"]
+    apart, budget = (figure.spec() for figure in alone.figures)
+    assert len(budget["data"]) == 2
+    assert {y for trace in apart["data"] for y in trace["y"]} == {"LAWA"}
+    apart, budget = (figure.spec() for figure in beside.figures)
+    *_, trained = budget["data"]
     assert list(trained["x"]) == [120.0]
+    *_, trained = apart["data"]
+    assert (trained["name"], list(trained["x"]), list(trained["y"])) == ("methods that train", [0.2], ["DiLoCo"])
     (table,) = alone.tables
     assert len(table.rows) == 3
 
@@ -121,3 +129,17 @@ def test_the_caption_never_names_what_happens_to_be_lowest_on_test():
     said = neighbours.says(dataclasses.replace(sweep, points=(*sweep.points, lucky)))
     assert "validation prefers LAWA of N branches of T/N" in said
     assert "Lucky" not in said
+
+
+def test_what_is_far_off_does_not_press_the_near_ones_together():
+    near = [
+        Difference(method=f"m{i}", level="a", value=0.001 * i, low=0.001 * i, high=0.001 * i, opens=None)
+        for i in range(-2, 6)
+    ]
+    far = dataclasses.replace(near[0], method="far", value=1.0, low=0.9, high=1.1)
+    assert "range" not in differences(near).to_plotly_json()["layout"]["xaxis"]
+    shown = differences([*near, far]).to_plotly_json()["layout"]
+    assert shown["xaxis"]["range"][1] < 0.1
+    assert shown["xaxis"]["range"][0] < -0.002
+    assert shown["yaxis"]["categoryarray"][0] == "far"  # the last line
+    assert shown["yaxis"]["categoryarray"][-1] == "m-2"

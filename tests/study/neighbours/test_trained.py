@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.lm.stand_in import END, SEQUENCE, VOCAB
+from tests.ray_cluster import ray_for_tests
 from tests.study.studies import write_study
 from tests.study.tiny_study import make_study, small_documents
 from trajsoup.core.outer_steps import outer_iterate
@@ -81,7 +82,7 @@ def study(tmp_path_factory, fork_point):
     return folder
 
 
-def run(folder):
+def run(folder, executor=None):
     """The stages up to the methods that train, and no others."""
     with writing(folder) as records:
         bench = Workbench(
@@ -90,6 +91,7 @@ def run(folder):
             progress=silent,
             corpus=documents(folder),
             records=records,
+            executor=executor,
         )
         for stage in STAGES:
             if stage.name in NEEDED:
@@ -242,6 +244,21 @@ def test_a_killed_diloco_goes_on_to_the_same_weights(study, tmp_path):
     run(copy)
     before, after = record(study), record(copy)
     assert after.models == before.models
+
+
+@pytest.mark.slow  # another whole study
+@pytest.mark.timeout(1500)
+def test_on_ray_all_methods_come_to_the_same_models(study, fork_point, tmp_path):
+    """Branches and stages before it are those of the study that ran here; what trains is trained on Ray's workers."""
+    copy = tmp_path / "copy"
+    shutil.copytree(study, copy, symlinks=True, ignore=shutil.ignore_patterns("neighbours", "neighbours.json"))
+    with ray_for_tests() as executor:
+        run(copy, executor)
+    assert record(copy).models == record(study).models
+    ends = "neighbours/diloco-*/worker-*/checkpoint-*/model.safetensors"
+    for path in (found := sorted(study.glob(ends))):
+        assert (copy / path.relative_to(study)).read_bytes() == path.read_bytes()
+    assert len(found) == 2 * ROUNDS
 
 
 def test_a_worker_that_lost_its_state_is_refused_not_restarted_with_an_empty_optimizer(study, tmp_path):

@@ -3,11 +3,13 @@
 import pytest
 
 import tests.golden.study as golden
+from tests.core.test_methods import scored
 from tests.golden.entry import run_found
 from tests.study.choosing.fields import four_branches
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.signal import Signal
 from trajsoup.report.sections import neighbours
+from trajsoup.study.choosing.entries import choose_entries
 from trajsoup.study.file.sweeps import parse_sweeps
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.sweeps import SweepRecord
@@ -59,7 +61,7 @@ def test_the_record_has_every_method_with_what_it_consumed_and_its_difference_fr
     sweep = swept.require(SweepRecord, "methods")
     points = {p.row.removeprefix("methods/"): p for p in sweep.points}
     assert {p.strategy for p in sweep.points} == {name for name, _ in QUICK}
-    assert points["lawa/limited"].chosen_on.validation_passes == 0
+    assert points["lawa/limited"].chosen_on.validation_passes == 2  # two places where it may end a branch
     assert points["greedy-soup/limited"].chosen_on.validation_passes > len(points["greedy-soup/limited"].weights)
     learned = points["learned-soup/1/limited"]
     assert (learned.chosen_on.gradient_tokens > 0, learned.chosen_on.validation_passes) == (True, 0)
@@ -85,11 +87,26 @@ def test_the_section_says_what_won_here_and_lists_every_model(swept):
     shown = neighbours.section(swept)
     assert shown is not None
     sweep = swept.require(SweepRecord, "methods")
-    (table,), (figure,) = shown.tables, shown.figures
+    (table,), (apart, budget) = shown.tables, shown.figures
     assert len(table.rows) == len(sweep.points)
-    assert figure.says.startswith("At a budget of T, Trajectory Soup has ")
-    assert "At a budget of N T, Trajectory Soup has " in figure.says
-    assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in figure.says
+    assert apart.says.startswith("At a budget of T, Trajectory Soup has ")
+    assert "At a budget of N T, Trajectory Soup has " in apart.says
+    assert "Of 4 methods of one trajectory, the mean over N branches of T/N is clearly better" in apart.says
     column = table.columns.index("loss from one branch of T")
-    assert sum(row.cells[column].value is not None for row in table.rows) == 8
-    assert len(figure.spec()["data"]) == 3
+    assert sum(row.cells[column].value is not None for row in table.rows) == 9  # Limited branches are too short for Extra-Merge
+    assert len(budget.spec()["data"]) == len(apart.spec()["data"]) == 3
+
+
+def test_a_method_that_looks_at_the_end_may_end_a_branch_earlier_and_is_charged_all_the_same():
+    field = four_branches()
+    entries = sweep_entries(field, parse_sweeps(["methods"], where="")[0])
+
+    def early(rows):  # the earlier its checkpoints, the better a row
+        return {r.name: scored(max(int(key.partition("/")[2]) for key in r.weights)) for r in rows}
+
+    (lawa,) = choose_entries([e for e in entries if e.key == "lawa/extended"], early)
+    assert (lawa.decision.free, lawa.decision.among) == (("horizon",), module.PARTS)
+    assert lawa.option.horizon == field.horizon // module.PARTS
+    assert set(lawa.decision.trained.values()) == {field.horizon}
+    (soup,) = choose_entries([e for e in entries if e.key == "trajectory-soup/extended"], early)
+    assert (soup.decision.free, soup.option.horizon) == (("k",), field.horizon)

@@ -37,7 +37,8 @@ def model_stock(
     for stop in freedom.stops:
         if len(stop.branches) < 2:
             raise SelectionError(
-                f"model-stock needs the angle between branches, and there is one, {'+'.join(stop.branches)!r}"
+                f"model-stock needs the angle between branches, and there is one, {'+'.join(stop.branches)!r}: name the "
+                "runs of two branches or more"
             )
         ends = [_end(freedom, stop, name) for name in stop.branches]
         keys = tuple(dict.fromkeys([fork_point, *(key for end in ends for key in end.weights)]))

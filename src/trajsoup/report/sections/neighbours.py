@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.report import style
 from trajsoup.report.cells import difference, estimate, score, tokens
 from trajsoup.report.section import Drawn, Section
+from trajsoup.report.sections.neighbours_figures import Difference, Placed, difference_of, differences, over_budget
 from trajsoup.report.table import Table, number, tabulate, text
+from trajsoup.study.file.primary import LIMITED, SINGLE
 from trajsoup.study.records.comparisons import ComparisonRecord
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.neighbours import NeighboursRecord, TrainedNeighbour
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 LOSS = Signal.LOSS
+TRAINED = "methods that train"
 GRADIENT = 1.0  # a gradient token is a forward and a backward pass, as a training token is
 
 
@@ -30,14 +28,27 @@ def section(records: Records) -> Section | None:
     if sweep is None or not sweep.points:
         return None
     trained = records.read(NeighboursRecord)
-    figure = Drawn(
-        name="neighbours",
-        title="Quality over the budget",
+    found = [_differing(sweep, p) for p in sweep.points]
+    placed = [_placed(sweep, p) for p in sweep.points if p.test_loss is not None]
+    if trained is not None:
+        own = [m for m in trained.models if m.name not in (LIMITED, SINGLE)]  # those are in the sweep
+        found += [_differing_trained(trained, m) for m in own]
+        placed += [_placed_trained(trained, m) for m in own]
+    apart = Drawn(
+        name="neighbours-differences",
+        title="How far from Trajectory Soup",
         says=says(sweep),
-        draw=partial(_over_budget, sweep, () if trained is None else trained.models),
+        draw=partial(differences, [d for d in found if d is not None]),
         wide=True,
     )
-    return Section(tables=(neighbours_table(sweep),), figures=(figure,))
+    budget = Drawn(
+        name="neighbours",
+        title="Quality over the budget",
+        says="Tokens of training, and of gradients where a method learns from some; the lower, the better.",
+        draw=partial(over_budget, placed),
+        wide=True,
+    )
+    return Section(tables=(neighbours_table(sweep),), figures=(apart, budget))
 
 
 def neighbours_table(sweep: SweepRecord) -> Table:
@@ -50,7 +61,8 @@ def neighbours_table(sweep: SweepRecord) -> Table:
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),
             "branches": lambda p: text("+".join(p.branches)),
-            "tokens": lambda p: tokens(p.budget_tokens),
+            "tokens": lambda p: tokens(p.trained_tokens),
+            "each up to": lambda p: tokens(p.horizon),
             "validation passes": lambda p: number(p.chosen_on.validation_passes),
             "gradient tokens": lambda p: tokens(p.chosen_on.gradient_tokens or None),
             "merged": lambda p: number(p.merge_size),
@@ -67,6 +79,8 @@ def neighbours_table(sweep: SweepRecord) -> Table:
             *sweep.notes,
             "Differences are paired over test documents or items, against the Trajectory Soup of the same setting; one "
             "branch of T stands against the Limited soup, which has T tokens too. They are exploratory.",
+            "Tokens are those trained of the branches that it averages. A method that looks at the end of a branch may end "
+            "it at a quarter, half or three quarters, by validation: up to there.",
             "Passes and gradient tokens are what choosing consumed besides training.",
             "Loss from one branch of T: the mean of a method's anchors over branches minus the method on the best branch.",
         ),
@@ -136,42 +150,34 @@ def _against(sweep: SweepRecord, point: SweepPoint) -> str:
     return f"{style.difference_text(c.difference, LOSS)} from it{'' if interval is None else f' {interval}'}, {verdict}"
 
 
-def _over_budget(sweep: SweepRecord, trained: Sequence[TrainedNeighbour]) -> Figure:
-    """Test loss over tokens of training and gradients, a mark for each method, those that train included."""
-    found = [p for p in sweep.points if p.test_loss is not None]
-    spent = {p.row: p.budget_tokens + GRADIENT * p.chosen_on.gradient_tokens for p in found}
-    longest = max([*spent.values(), *(model.tokens for model in trained)])
-    size, title = style.token_axis(round(longest), name="tokens of training and of gradients")
-    figure = style.figure(x=style.plain(title), y=style.unit(LOSS), height=460)
-    levels = list(dict.fromkeys(p.series for p in found))
-    colours = style.colours_of(levels)
-    for level in levels:
-        points = [p for p in found if p.series == level]
-        figure.add_scatter(
-            x=[spent[p.row] / size for p in points],
-            y=[p.test_loss.value for p in points if p.test_loss is not None],
-            mode="markers",
-            name=style.plain(level),
-            marker={
-                "size": [14 if p.strategy == style.OURS else 9 for p in points],
-                "color": [style.SOUP if p.strategy == style.OURS else colours[level] for p in points],
-            },
-            **style.marks([p.row for p in points], [_hover(sweep, p) for p in points]),
-        )
-    if trained:
-        texts = [f"<b>{style.plain(m.label)}</b><br>{style.score_text(m.test_loss.value, LOSS)}" for m in trained]
-        figure.add_scatter(
-            x=[model.tokens / size for model in trained],
-            y=[model.test_loss.value for model in trained],
-            mode="markers",
-            name="beside methods that train",
-            marker={"size": 10, "symbol": "diamond-open", "color": style.QUIET, "line": {"width": 2}},
-            **style.marks([None] * len(trained), texts),
-        )
-    return figure
+def _differing(sweep: SweepRecord, point: SweepPoint) -> Difference | None:
+    c = compared(sweep, point, LOSS)
+    return None if c is None else difference_of(c, method=str(point.x), level=point.series, opens=point.row)
 
 
-def _hover(sweep: SweepRecord, point: SweepPoint) -> str:
+def _differing_trained(found: NeighboursRecord, model: TrainedNeighbour) -> Difference | None:
+    c = found.against(model.name, LIMITED, LOSS)
+    return None if c is None else difference_of(c, method=model.label, level=TRAINED, opens=None)
+
+
+def _placed(sweep: SweepRecord, point: SweepPoint) -> Placed:
     assert point.test_loss is not None
     words = f"<b>{style.plain(_called(point))}</b><br>test <b>{style.score_text(point.test_loss.value, LOSS)}</b>"
-    return words if compared(sweep, point, LOSS) is None else f"{words}<br>{style.plain(_against(sweep, point))}"
+    if compared(sweep, point, LOSS) is not None:
+        words = f"{words}<br>{style.plain(_against(sweep, point))}"
+    return Placed(
+        level=point.series,
+        tokens=point.trained_tokens + GRADIENT * point.chosen_on.gradient_tokens,
+        loss=point.test_loss.value,
+        ours=point.strategy == style.OURS,
+        opens=point.row,
+        words=words,
+    )
+
+
+def _placed_trained(found: NeighboursRecord, model: TrainedNeighbour) -> Placed:
+    words = f"<b>{style.plain(model.label)}</b><br>test <b>{style.score_text(model.test_loss.value, LOSS)}</b>"
+    c = found.against(model.name, LIMITED, LOSS)
+    if c is not None:
+        words = f"{words}<br>{style.plain(style.difference_text(c.difference, LOSS))} from Trajectory Soup"
+    return Placed(level=TRAINED, tokens=model.tokens, loss=model.test_loss.value, words=words)

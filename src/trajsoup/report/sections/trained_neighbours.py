@@ -13,6 +13,7 @@ from trajsoup.study.records.files import Records
 from trajsoup.study.records.neighbours import NeighboursRecord
 
 LOSS = Signal.LOSS
+VERDICTS = ("better", "not to be told apart", "worse")
 
 
 def section(records: Records) -> Section | None:
@@ -41,6 +42,8 @@ def section(records: Records) -> Section | None:
         notes=(
             says(found),
             *(f"{c.label}: {words(c)}." for c in found.comparisons if c.signal is LOSS and c.reference != LIMITED),
+            "What a method ends with is taken as it is, nothing of it is chosen on validation: where T tokens overfit, "
+            "that counts against it.",
             "Differences are paired over test documents or items. They are exploratory.",
         ),
     )
@@ -54,17 +57,15 @@ def says(found: NeighboursRecord) -> str:
         if c.signal is LOSS and c.reference == LIMITED:
             label = next(m.label for m in found.models if m.name == c.model)
             by_verdict.setdefault(verdict(c), []).append(label)
-    parts = [f"{word}: {', '.join(labels)}" for word, labels in by_verdict.items()]
-    return (
-        f"In loss on test, against the Limited Trajectory Soup of the same tokens: {'; '.join(parts)}." if parts else ""
-    )
+    parts = [f"{word}: {', '.join(by_verdict[word])}" for word in VERDICTS if word in by_verdict]
+    return f"In loss on test, against the Trajectory Soup of T tokens in all: {'; '.join(parts)}." if parts else ""
 
 
 def verdict(c: ComparisonRecord) -> str:
     """Whether a difference in loss can be told from none."""
     if c.difference is None or c.low is None or c.high is None or c.low <= 0 <= c.high:
-        return "not to be told apart"
-    return "better" if c.difference < 0 else "worse"
+        return VERDICTS[1]
+    return VERDICTS[0] if c.difference < 0 else VERDICTS[2]
 
 
 def words(c: ComparisonRecord) -> str:

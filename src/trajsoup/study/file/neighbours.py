@@ -129,8 +129,15 @@ class Neighbours:
         if self.diloco is not None:
             self.diloco.rounds(horizon=horizon, checkpoint_every=checkpoint_every, step_tokens=step_tokens)
 
+    def trained_tokens(self, horizon: int) -> int:
+        """Tokens of all their runs. Experts on the same sources are trained once."""
+        mix = self.branch_train_mix
+        experts = {asked.sources for asked in (self.branch_train_merge, mix) if asked is not None}
+        runs = len(experts) + sum(asked is not None for asked in (self.diloco, self.wsd))
+        return runs * horizon + (0 if mix is None else mix.router_tokens)
+
     def notes(self, horizon: int) -> Iterator[str]:
         """What they cost, for the plan."""
         asked = [field.key for field in declared(Neighbours) if getattr(self, field.name) is not None]
         if asked:
-            yield f"neighbours ({', '.join(asked)}) train {len(asked) * horizon:,} tokens more"
+            yield f"neighbours ({', '.join(asked)}) train {self.trained_tokens(horizon):,} tokens more"

@@ -6,6 +6,7 @@ multiples of one step of the largest batch, so that every branch saves at the sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ EVERY = 24 * LENGTH * BATCH  # tokens between checkpoints, as in the map
 HORIZON = 24 * EVERY  # T of the rule: its halves and thirds are saved too
 LEARNING_RATE = 4e-3  # of mid-training
 WEIGHT_DECAY = 0.5  # with less, a run that has nothing more to learn unlearns
+DOMAINS = ("prose:torch", "prose:transformers", "tasks")  # of the builtin corpus: what experts are trained on
 TRAIN_BYTES = 125_000  # of prose: about 0.05M tokens, which a run soon has nothing more to learn from
 MODEL = {
     "family": "deepseek_v3",
@@ -26,6 +28,7 @@ MODEL = {
     "n_routed_experts": 4,
     "moe_intermediate_size": 64,
 }  # 268k parameters
+DENSE_MODEL = {"family": "llama", "hidden_size": 64, "num_hidden_layers": 3}  # 213k parameters
 
 
 class Preset(StrEnum):
@@ -34,6 +37,8 @@ class Preset(StrEnum):
     QUICK = "quick"  # about four minutes on two idle cores
     PAPER = "paper"  # five branches, every sweep, fine-tuning, several seeds
     WSD = "wsd"  # tab:e32a8-mid-train-main: warmup-stable-decay, two data orders, Limited branches trained apart
+    NEIGHBOURS = "neighbours"  # sec:related: every method of others on the branches of quick, and those that train
+    DENSE = "dense"  # a dense model, whose branches Branch-Train-MiX can stack
 
 
 def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
@@ -106,14 +111,38 @@ def preset_study(preset: Preset, *, seeds: int | None = None) -> dict[str, Any]:
                 "limited": "apart",
                 "seeds": seeds or 5,
             }
+        case Preset.NEIGHBOURS:
+            return {
+                **quick,
+                "sweeps": ["methods"],
+                "neighbours": {
+                    "diloco": {"workers": len(branches)},
+                    "wsd": {},
+                    "branch-train-merge": {"sources": list(DOMAINS)},
+                },
+                "seeds": seeds or 3,
+            }
+        case Preset.DENSE:
+            return {
+                **with_own_fork_point(quick, model=DENSE_MODEL, tokens=6_000_000),
+                "branches": {"EXP1": {}, "EXP2": {"seed": 1001}},
+                "sweeps": [],
+                "neighbours": {
+                    "branch-train-merge": {"sources": list(DOMAINS)},
+                    "branch-train-mix": {"sources": list(DOMAINS), "router_tokens": 2 * EVERY},
+                },
+                "seeds": seeds or 3,
+            }
 
 
-def with_own_fork_point(study: dict[str, Any]) -> dict[str, Any]:
-    """The study with a fork point that each seed pretrains itself: what the builtin ones are the outcome of."""
+def with_own_fork_point(
+    study: dict[str, Any], *, model: Mapping[str, Any] = MODEL, tokens: int = 20_000_000
+) -> dict[str, Any]:
+    """The study with a fork point that each seed pretrains itself: without more, what the builtin ones come from."""
     recipe = {"peak_lr": 1e-2, "momentum": 0.9, "schedule": {"shape": "linear", "decay_to": 2e-4}}
     return {
         **{key: value for key, value in study.items() if key != "fork_point"},
-        "pretrain": {"model": MODEL, "tokens": 20_000_000, "recipe": recipe},
+        "pretrain": {"model": dict(model), "tokens": tokens, "recipe": recipe},
         "corpus": {**study["corpus"], "tokenizer": "builtin"},
     }
 

@@ -51,6 +51,12 @@ class SweepPoint:
             return None if estimate is None else estimate.value
         return self.validation_loss if signal is Signal.LOSS else self.validation_accuracy
 
+    @property
+    def trained_tokens(self) -> int:
+        """Tokens trained of its branches so that it could be chosen: one that stopped earlier had gone on."""
+        trained = self.chosen_on.trained
+        return sum(trained.get(branch, 0) for branch in self.branches) or self.budget_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:

@@ -3,7 +3,8 @@
     one branch of T tokens, the best by validation        N branches of T/N (Limited), or of T (Extended): mean of anchors
 
 The branches of the soups are prescribed: all that the screen admits where they stop. A method of one trajectory stands in
-all three, for the paper's claim is that the second level adds something. Rows of all methods are scored in the same reads.
+all three, for the paper's claim is that the second level adds something. A method that looks at the end of a branch may end
+it earlier, by validation, as one that ranks checkpoints may leave late ones out. Rows of all are scored in the same reads.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ VARIANTS: tuple[tuple[str, Mapping[str, str]], ...] = (  # the soup first: all o
     ("trainable-averaging", {"on": "train"}),
     ("model-stock", {}),
 )
+AT_THE_END = ("model-soup", "swa", "lawa", "ema", "pma", "wsm", "extra-merge", "model-stock")
+PARTS = 4  # equal parts of a branch, at each of which such a method may end it
 MERGED = 4  # checkpoints in a merged point of Extra-Merge, where a branch has as many
 
 
@@ -97,7 +100,9 @@ def _entries(field: Field, asked: Sweep, stops: Sequence[Stop], setting: Setting
         method = METHODS[name]
         if method.scope not in fits or (settings := _settings(field, method, stops, given)) is None:
             continue
-        freedom = field.freedom(method, stops, free=("k",) if setting else ("branch", "k"))
+        ends = _ends(field, method, stops)
+        free = (*(() if setting else ("branch",)), *(() if ends == stops else ("horizon",)), "k")
+        freedom = field.freedom(method, ends, free=free)
         if not freedom.stops:
             continue
         label = method.label + (f" ({', '.join(given.values())})" if given else "")
@@ -114,6 +119,25 @@ def _entries(field: Field, asked: Sweep, stops: Sequence[Stop], setting: Setting
         )
 
 
+def _ends(field: Field, method: Method, stops: Sequence[Stop]) -> Sequence[Stop]:
+    """Where a method may stop: for one that looks at the end of a branch, earlier too."""
+    if method.name not in AT_THE_END:
+        return stops
+    least = MERGED + 1 if method.name == "extra-merge" else 1
+    found: list[Stop] = []
+    for stop in stops:
+        assert stop.horizon is not None
+        for part in range(PARTS, 0, -1):  # the longest first: ties go to it
+            at = stop.horizon if part == PARTS else field.last_by(stop.horizon * part // PARTS)
+            if at is not None and (at == stop.horizon or _have(field, stop.branches, at) >= least):
+                found.append(Stop(branches=stop.branches, horizon=at))
+    return list(dict.fromkeys(found))
+
+
+def _have(field: Field, branches: Sequence[str], horizon: int | None) -> int:
+    return min(len(usable(pool).until(horizon).candidates) for pool in field.chosen(branches))
+
+
 def _settings(field: Field, method: Method, stops: Sequence[Stop], given: Mapping[str, str]) -> dict[str, Any] | None:
     """The parameters; None where a method cannot be what it is: without tokens, a fork point, or enough checkpoints."""
     if method.name == "wsm" and field.pools[0].unit is not Unit.TOKENS:
@@ -123,7 +147,6 @@ def _settings(field: Field, method: Method, stops: Sequence[Stop], given: Mappin
     if method.name == "quadratic":
         return {**given, "few": "uniform"}  # a comparison of all does not end for one of them
     if method.name == "extra-merge":
-        pools = [usable(p).until(stop.horizon) for stop in stops for p in field.chosen(stop.branches)]
-        have = min(len(pool.candidates) for pool in pools)
+        have = min(_have(field, stop.branches, stop.horizon) for stop in stops)
         return None if have < 3 else {"merged": min(MERGED, have - 1)}
     return dict(given)
