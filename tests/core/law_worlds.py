@@ -26,6 +26,7 @@ class LawWorld:
     names: tuple[str, ...] = ("EXP1", "EXP2", "EXP3", "EXP4", "EXP5", "EXP6")
     positions: tuple[int, ...] = tuple(range(100, 1300, 100))
     seed: int = 0
+    diverge: dict[str, int] = field(default_factory=dict)  # where
     reached: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
 
     def a(self, t):
@@ -39,6 +40,7 @@ class LawWorld:
 
     def reach(self, branches, tokens):
         self.reached.append((tuple(branches), tokens))
+        return {name: "diverged" for name in branches if tokens >= self.diverge.get(name, 10**9)}
 
     def _documents(self, names, t):
         rng = np.random.default_rng([self.seed, t, *(self.names.index(n) for n in names)])

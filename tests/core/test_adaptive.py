@@ -88,10 +88,12 @@ def test_what_is_left_goes_into_one_run_where_length_is_worth_more_than_branches
     assert not decided(look_at(world, world.names[:3], 300, left=900), shorten=None).stopped
 
 
-def test_the_last_branch_is_never_stopped():
-    world = LawWorld(worse={"EXP1": 0.5, "EXP2": 0.5})
-    found = decided(look_at(world, ("EXP1", "EXP2"), 500, suspected=("EXP1", "EXP2")), drop=0.0)
-    assert len(found.stopped) <= 1
+def test_the_baseline_is_never_stopped():
+    world = LawWorld(worse={"EXP1": 0.5}, drifts={"EXP1": 0.01})
+    paths = {"EXP1": world.loss_gaps("EXP1", 500)}
+    look = look_at(world, ("EXP1", "EXP2"), 500, suspected=("EXP1", "EXP2"), loss_gaps=paths)
+    assert not decided(look).stopped
+    assert not decided(look).suspected
 
 
 def test_the_budget_is_never_exceeded_and_every_step_is_trained():
@@ -107,6 +109,15 @@ def test_the_budget_is_never_exceeded_and_every_step_is_trained():
 def test_a_game_played_again_makes_the_same_decisions():
     games = [play(LawWorld(noise=0.05), Policy(), budget=3000, tolerance=0.01) for _ in range(2)]
     assert games[0] == games[1]
+
+
+def test_a_branch_that_diverges_is_lost_and_the_game_goes_on():
+    found = play(LawWorld(diverge={"EXP2": 300}), Policy(), budget=3000, tolerance=0.01)
+    assert found.lost == {"EXP2": "diverged"}
+    assert "EXP2" not in found.live
+    assert found.tokens > 300
+    with pytest.raises(TheoryError, match="the baseline 'EXP1' did not arrive"):
+        play(LawWorld(diverge={"EXP1": 300}), Policy(), budget=3000, tolerance=0.01)
 
 
 def test_a_budget_below_the_first_look_is_refused():

@@ -72,6 +72,11 @@ def design(
     )
     for sentence in record.words:
         say(sentence)
+    if record.gap_and_cosine is not None:
+        say(f"Gaps and angles of the probes rank pairs alike to {record.gap_and_cosine:+.2f}; angles need no scoring.")
+    say(f"{record.same_pick:.0%} of draws of the documents pick the same recipes.")
+    for doubt in record.doubts:
+        say(f"Do not trust it far: {doubt}.")
     say(f"wrote {done.study_file}; next: trajsoup run {done.study_file}")
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from trajsoup.core.drift import drift
 
 Array = NDArray[np.float64]
-Path = Sequence[tuple[int, float]]  # J against tokens
+Curve = Sequence[tuple[int, float]]  # J against tokens
 
 
 class Move(StrEnum):
@@ -75,7 +75,7 @@ class Look:
     left: int  # tokens
     step: int | None  # tokens to the next position; None: every branch is at its last one
     waiting: int  # recipes that were not opened yet
-    loss_gaps: Mapping[str, Path] = field(default_factory=dict[str, Path])  # of each branch but the baseline
+    loss_gaps: Mapping[str, Curve] = field(default_factory=dict[str, Curve])  # of each branch but the baseline
     suspected: Collection[str] = ()  # branches that the look before would have dropped
 
 
@@ -108,7 +108,7 @@ class Decision:
 
 
 def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: int = 0) -> Decision:
-    """One decision. The first branch is the baseline and is never abandoned for its J; the last one is never stopped."""
+    """One decision. The first branch is the baseline, which others are judged by: it is never stopped."""
     now = look.tables[-1]
     random = np.random.default_rng([seed, now.tokens, len(look.live)])
     drawn = random.exponential(size=(policy.draws, len(now.targets)))  # Bayesian bootstrap
@@ -116,7 +116,7 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
     stopped = _abandoned(look, policy, tolerance=tolerance, horizon=horizon)
     suspected = _suspected(now, look.live, drawn, share=policy.drop)
     for name, share in suspected.items():
-        if name in look.suspected and name not in stopped and len(stopped) < len(look.live) - 1:
+        if name in look.suspected and name not in stopped:
             stopped[name] = f"the soup without it is better in {share:.0%} of draws, at two looks on end"
     gains = _gains(look, policy, drawn, among, horizon=horizon)
     if not stopped and policy.shorten is not None and gains.fewer is not None and gains.fewer > policy.shorten:
@@ -229,14 +229,12 @@ def _soup(table: Table, drawn: Array, members: Collection[int]) -> Array:
 
 
 def _suspected(table: Table, live: Sequence[str], drawn: Array, *, share: float) -> dict[str, float]:
-    """Branches without which the soup is better in more than this share of draws, and that share; worst first."""
+    """Branches but the baseline without which the soup is better in more than this share of draws; the surest first."""
     every = range(len(live))
     if len(live) < 2:
         return {}
     whole = _soup(table, drawn, every)
-    better = {
-        name: float(np.mean(_soup(table, drawn, [j for j in every if j != i]) < whole)) for i, name in enumerate(live)
-    }
+    better = {live[i]: float(np.mean(_soup(table, drawn, [j for j in every if j != i]) < whole)) for i in every if i}
     return {name: better[name] for name in sorted(better, key=lambda name: -better[name]) if better[name] > share}
 
 

@@ -8,11 +8,11 @@ is deterministic: a killed study that is played again makes the same decisions f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trajsoup.core.adaptive import Decision, Look, Move, Path, Policy, Table, decide
+from trajsoup.core.adaptive import Curve, Decision, Look, Move, Policy, Table, decide
 from trajsoup.errors import TheoryError
 
 
@@ -29,15 +29,15 @@ class World(Protocol):
         """Tokens at which there may be a look, ascending; the last is the longest that a branch may run."""
         ...
 
-    def reach(self, branches: Sequence[str], tokens: int) -> None:
-        """Bring branches to a position; nothing where they have been there."""
+    def reach(self, branches: Sequence[str], tokens: int) -> Mapping[str, str]:
+        """Bring branches to a position, unless they have been there; those that did not arrive (diverged), and why."""
         ...
 
     def table(self, branches: Sequence[str], tokens: int) -> Table:
         """Score anchors and pairs of branches at a position, at the K of least loss of their soup."""
         ...
 
-    def loss_gaps(self, branch: str, tokens: int) -> Path:
+    def loss_gaps(self, branch: str, tokens: int) -> Curve:
         """J of a branch against tokens, up to a position."""
         ...
 
@@ -53,16 +53,10 @@ class Played:
     spent: int
     loss: float  # of that soup, on what the decisions were made on
     stopped: Mapping[str, int]  # branch -> where
+    lost: Mapping[str, str]  # branch -> why it did not arrive; its tokens count as spent
 
 
-def play(
-    world: World,
-    policy: Policy,
-    *,
-    budget: int,
-    tolerance: float,
-    on_decision: Callable[[Decision], None] = lambda decision: None,
-) -> Played:
+def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Played:
     """Spend the budget (tokens over all branches) by the policy."""
     positions, waiting = list(world.positions), list(world.names)
     start = min(policy.start, len(waiting))
@@ -76,7 +70,18 @@ def play(
     decisions: list[Decision] = []
     stopped: dict[str, int] = {}
     suspected: dict[int, tuple[str, ...]] = {}  # by position
-    world.reach(live, positions[0])
+    lost: dict[str, str] = {}
+
+    def reach(branches: Sequence[str]) -> None:
+        missing = world.reach(branches, positions[at])
+        lost.update(missing)
+        live[:] = [name for name in live if name not in missing]
+        if world.names[0] in missing:
+            raise TheoryError(
+                f"the baseline {world.names[0]!r} did not arrive ({missing[world.names[0]]}): mend its recipe"
+            )
+
+    reach(live)
     while True:
         look = Look(
             live=tuple(live),
@@ -89,7 +94,6 @@ def play(
         )
         made = decide(look, policy, tolerance=tolerance, horizon=positions[-1])
         decisions.append(made)
-        on_decision(made)
         suspected[at] = made.suspected
         for name in made.stopped:
             live.remove(name)
@@ -99,11 +103,11 @@ def play(
         if made.move is Move.OPEN:
             live.append(waiting.pop(0))
             spent += positions[at]
-            world.reach(live[-1:], positions[at])
+            reach(live[-1:])
         else:
             spent += len(live) * (positions[at + 1] - positions[at])
             at += 1
-            world.reach(live, positions[at])
+            reach(live)
     last = world.table(live, positions[at])
     return Played(
         decisions=tuple(decisions),
@@ -113,6 +117,7 @@ def play(
         spent=spent,
         loss=last.loss,
         stopped=stopped,
+        lost=lost,
     )
 
 

@@ -35,9 +35,9 @@ def proposals(baseline: Recipe) -> dict[str, Recipe]:
     else:
         found["momentum"] = replace(base, betas=(_rounded(1 - 2 * (1 - base.betas[0])), base.betas[1]))
         found["muon"] = replace(base, optimizer=Optimizer.MUON)
-    found["decay-up"] = replace(base, weight_decay=_rounded(2 * base.weight_decay) or WEIGHT_DECAY)
+    found["wd-up"] = replace(base, weight_decay=_rounded(2 * base.weight_decay) or WEIGHT_DECAY)
     if base.weight_decay:
-        found["decay-down"] = replace(base, weight_decay=_rounded(base.weight_decay / 2))
+        found["wd-down"] = replace(base, weight_decay=_rounded(base.weight_decay / 2))
     return {name: recipe for name, recipe in found.items() if recipe != base}
 
 

@@ -174,9 +174,7 @@ def _design(
         same_pick=sure.same,
         gap_and_cosine=agreed,
         doubts=doubts,
-        words=tuple(
-            _words(pick, sure, branches, doubts, probes=len(recipes), share=horizon / study.horizon, agreed=agreed)
-        ),
+        words=tuple(_words(pick, sure, branches, probes=len(recipes), share=horizon / study.horizon)),
     )
 
 
@@ -281,9 +279,7 @@ def _doubts(sure: Sureness, *, documents: float, apart: tuple[float, float], poo
             "--probe, or more documents"
         )
     if sure.same < SAME_PICK:
-        found.append(
-            f"only {sure.same:.0%} of draws of the documents pick the same recipes: others would do about as well"
-        )
+        found.append("draws of the documents pick other recipes more often than not: those would do about as well")
     if sure.gain_low <= 0:
         found.append("averaging the picked recipes is not sure to gain over the best of them at this length")
     if not pool:
@@ -295,11 +291,9 @@ def _words(
     pick: Pick,
     sure: Sureness,
     branches: Mapping[str, Any],
-    doubts: Sequence[str],
     *,
     probes: int,
     share: float,
-    agreed: float | None,
 ) -> list[str]:
     words = [
         f"Branch with {', '.join(branches)}: at the length of the probes their average is promised {pick.gain:.2g} nats "
@@ -313,10 +307,5 @@ def _words(
             f"Beyond {len(branches)} orders of the baseline it promises {between} nats: within the noise of the documents, "
             "so plain orders of the data would do."
         )
-    if agreed is not None:
-        words.append(
-            f"Gaps and angles of the probes rank pairs alike to {agreed:+.2f} (Spearman): angles need no scoring."
-        )
     words.append(f"The {probes} probes took {probes * share:.0%} of the tokens of one branch.")
-    words += [f"Do not trust it far: {doubt}." for doubt in doubts]
     return words
