@@ -28,6 +28,7 @@ from trajsoup.lm.corpus import CorpusSpec
 from trajsoup.merge.branches import Listed, Screen
 from trajsoup.store.fields import Declared, declared
 from trajsoup.store.runs import Saved
+from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.connectivity import ConnectivityPlan
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
 from trajsoup.study.file.lm_eval import LmEval
@@ -136,6 +137,7 @@ SECTIONS: dict[str, type | Mapping[str, str]] = {
     "`neighbours: {branch-train-merge: {...}}`": BranchTrainMerge,
     "`neighbours: {branch-train-mix: {...}}`": BranchTrainMix,
     "`connectivity`": ConnectivityPlan,
+    "`allocation`": Adaptive,
     "`retention`": Retention,
     "`screen` of `kind: runs`": Screen,
     "each of `branches` of `kind: runs`": Listed,

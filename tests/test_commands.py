@@ -21,6 +21,7 @@ LONG = (
     "train",
     "demo",
     "watch",
+    "design",
 )  # minutes; tests of their own run them on tiny studies
 ELSEWHERE = (
     "s3://",

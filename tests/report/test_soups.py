@@ -39,7 +39,8 @@ def test_the_example_of_a_real_run_gives_every_section(tmp_path):
         "neighbours",
         "trained-neighbours",
         "connectivity",
-    ]  # `sweeps: methods`, `neighbours` and `connectivity` are asked for
+        "allocation",
+    ]  # `sweeps: methods`, `neighbours`, `connectivity` and `allocation` are asked for
     tables = {table.name for shown in made for table in shown.content.every_table}
     assert {"accuracy", "loss", "post-training", "main", "compute-fields", "geometry-fields"} <= tables
     names = {f.name for shown in made for f in shown.content.figures}

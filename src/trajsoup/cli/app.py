@@ -14,6 +14,7 @@ import typer
 from trajsoup import __version__
 from trajsoup.cli.console import say
 from trajsoup.cli.demo import demo
+from trajsoup.cli.design import design
 from trajsoup.cli.doctor import doctor
 from trajsoup.cli.export import export
 from trajsoup.cli.geometry import geometry
@@ -73,6 +74,7 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (
     plan,
+    design,
     run,
     status,
     sweep,

@@ -24,6 +24,11 @@ def t_quantile(probability: float, *, degrees: float) -> float:
     return float(_scipy("special").stdtrit(degrees, probability))
 
 
+def t_probability(value: float, *, degrees: float) -> float:
+    """The probability that Student's t is below this value."""
+    return float(_scipy("special").stdtr(degrees, value))
+
+
 def best_assignment(worth: NDArray[Any]) -> NDArray[np.int64]:
     """The column of each row in the one-to-one assignment of largest total worth."""
     return np.asarray(_scipy("optimize").linear_sum_assignment(worth, maximize=True)[1], np.int64)

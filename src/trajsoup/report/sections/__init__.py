@@ -9,6 +9,7 @@ from __future__ import annotations
 from trajsoup.report.section import Entry, Shown
 from trajsoup.report.sections import (
     ablations,
+    allocation,
     branches,
     compute,
     conditions,
@@ -75,6 +76,12 @@ SECTIONS = [
         title="Between models",
         make=connectivity.section,
         missing="No path between models has been measured: `connectivity:` and `sweeps: [region]` ask for it.",
+    ),
+    Entry(
+        name="allocation",
+        title="Tokens and branches",
+        make=allocation.section,
+        missing="Every branch ran to the horizon: `allocation: adaptive` opens and stops them as they train.",
     ),
     Entry(name="branches", title="Branches", make=branches.section, missing="No branch is known yet."),
     Entry(name="provenance", title="Provenance", make=provenance.section, missing="Nothing has been planned yet."),

@@ -28,6 +28,7 @@ from trajsoup.store.confined import PLAIN
 from trajsoup.store.fields import MAY_BE_EMPTY, NO_RESULTS, At, ChangesOf, Key, Shapes, read
 from trajsoup.store.remote import RemotePath
 from trajsoup.store.yaml_file import load_yaml
+from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.connectivity import ConnectivityPlan
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
@@ -50,6 +51,7 @@ class Limited(StrEnum):
 
 
 TRAINED_APART = Shapes(lambda value: value is Limited.APART)
+WHERE_ASKED_FOR = Shapes(lambda value: value is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +144,12 @@ class Study(Setup):
         "What a branch of T/N tokens is: the `prefix` of its run of T, or a run `apart` whose schedule ends at T/N; each "
         "branch is then trained once more for every N.",
     ] = Limited.PREFIX
+    allocation: Annotated[
+        Adaptive | None,
+        WHERE_ASKED_FOR,
+        "`adaptive`: branches are opened, extended and stopped while they train, within a budget of tokens; see below. "
+        "Default: every branch runs to the horizon.",
+    ] = None
     max_epochs: Annotated[Positive, "How often the training set may be read by the horizon, or it is refused."] = 4.0
     retention: Annotated[
         Retention | None, NO_RESULTS, "Which checkpoints stay in the end; see below. Default: all."
@@ -170,10 +178,29 @@ class Study(Setup):
         if self.connectivity is not None:
             self.connectivity.require_saved(every=self.checkpoint_every, horizon=self.horizon)
         self._require_comparable()
+        if self.allocation is not None:
+            self._require_adaptable()
         if self.neighbours is not None:
             if not isinstance(self.trainer, Builtin):
                 raise StudyError("neighbours are trained by the builtin trainer: leave out `neighbours`, or `command`")
             self.neighbours.require(self.baseline)
+
+    def _require_adaptable(self) -> None:
+        """What adaptive allocation cannot be combined with."""
+        if not isinstance(self.trainer, Builtin):
+            raise StudyError(
+                "adaptive allocation stops and extends branches, which a command cannot be told: use builtin"
+            )
+        if self.limited is Limited.APART:
+            raise StudyError("adaptive allocation decides t while branches train: leave out `limited: apart`")
+        if self.neighbours is not None:
+            raise StudyError(
+                "neighbours train on the tokens of the horizon, and adaptive branches may end before: leave out one"
+            )
+        if self.baseline not in self.recipes.values():
+            raise StudyError(
+                "adaptive allocation judges branches against the baseline: add a branch that changes nothing"
+            )
 
     def _require_comparable(self) -> None:
         """The loss on documents that one branch trains on and another does not says nothing of the branches."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trajsoup.errors import TrainError
-from trajsoup.merge.branches import Branch, Branches, scan_branches
+from trajsoup.merge.branches import Branch
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place, absolute, is_url
@@ -18,7 +18,9 @@ from trajsoup.study.records.train import TrainedBranch, TrainedCheckpoint, Train
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.train.branches import train_study
 from trajsoup.study.train.outcomes import METRICS
-from trajsoup.study.train.processes import Status
+from trajsoup.study.train.plan import Plan, Run
+from trajsoup.study.train.processes import Outcome, Status
+from trajsoup.study.train.saved import saved_branch
 from trajsoup.study.workbench import Workbench
 
 
@@ -32,6 +34,8 @@ def train_stage(bench: Workbench) -> bool:
 def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
     study = bench.setup
     assert isinstance(study, Study)
+    if study.allocation is not None:
+        return _allocate(bench, inputs)
     trained = train_study(
         study,
         jobs=bench.jobs,
@@ -45,15 +49,37 @@ def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
     if broken:
         reasons = "; ".join(f"{o.branch}: {o.message}" for o in broken)
         raise TrainError(f"{len(broken)} of {len(trained.outcomes)} branches did not finish. {reasons}")
+    runs = list(zip(trained.plan.runs, trained.outcomes, strict=True))
+    return _record(bench, inputs, fork_point=trained.fork_point, plan=trained.plan, runs=runs)
+
+
+def _allocate(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
+    """Branches opened, extended and stopped; the record has those that are left."""
+    from trajsoup.study.allocation.training import allocate
+
+    done, plan = allocate(bench, inputs), bench.plan
+    assert plan is not None
+    bench.records.write(done.record)
+    runs = {run.branch: run for run in plan.runs}
+    left = [
+        (runs[name], Outcome(branch=name, status=Status.FINISHED, tokens=done.played.tokens))
+        for name in done.played.live
+    ]
+    return _record(bench, inputs, fork_point=done.fork_point, plan=plan, runs=left)
+
+
+def _record(
+    bench: Workbench, inputs: dict[str, str], *, fork_point: Path, plan: Plan, runs: Sequence[tuple[Run, Outcome]]
+) -> TrainRecord:
     link = bench.setup.output / FORK_POINT
     if not os.path.lexists(link):
-        link.symlink_to(os.path.abspath(trained.fork_point))
+        link.symlink_to(os.path.abspath(fork_point))
     branches: dict[bool, list[TrainedBranch]] = {True: [], False: []}
     identities = bench.identities
-    for run, outcome in zip(trained.plan.runs, trained.outcomes, strict=True):
-        folder = study.output / "branches" / run.name
-        step_tokens = next(b.step_tokens for b in trained.plan.branches if b.name == run.branch)
-        found = _saved(folder, step_tokens)
+    for run, outcome in runs:
+        folder = bench.setup.output / "branches" / run.name
+        step_tokens = next(b.step_tokens for b in plan.branches if b.name == run.branch)
+        found = saved_branch(folder, step_tokens)
         branches[run.apart].append(
             TrainedBranch(
                 branch=run.branch,
@@ -70,17 +96,10 @@ def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
     identities.save()
     return TrainRecord(
         inputs=inputs,
-        fork_point=_identity(identities, trained.fork_point),
+        fork_point=_identity(identities, fork_point),
         branches=tuple(branches[False]),
         apart=tuple(branches[True]),
     )
-
-
-def _saved(folder: Path, step_tokens: int) -> Branches | None:
-    """The checkpoints of a trained branch; None where it diverged before the first."""
-    if not any(folder.glob("checkpoint-*")):
-        return None
-    return scan_branches([folder], tokens_per_step=step_tokens)
 
 
 def _foreign(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:

@@ -133,8 +133,12 @@ def train_jobs(
     cache: Path,
     on_progress: OnProgress | None = None,
     executor: Executor | None = None,
-) -> None:
-    """Train further jobs of a study, each with the threads that it names, here or on the machines of an executor."""
+    may_diverge: bool = False,
+) -> tuple[Outcome, ...]:
+    """Train further jobs of a study, each with the threads that it names, here or on the machines of an executor.
+
+    One that does not finish is an error; one that diverges is none where it may.
+    """
     trainer = study.trainer
     assert isinstance(trainer, Builtin)
     outcomes = _carry_out(
@@ -148,9 +152,11 @@ def train_jobs(
         report=on_progress or (lambda stage, progress: None),
         executor=executor,
     )
-    if broken := [o for o in outcomes if o.status is not Status.FINISHED]:
+    fine = (Status.FINISHED, Status.DIVERGED) if may_diverge else (Status.FINISHED,)
+    if broken := [o for o in outcomes if o.status not in fine]:
         reasons = "; ".join(f"{o.branch}: {o.message}" for o in broken)
         raise TrainError(f"{len(broken)} of {len(outcomes)} runs did not finish. {reasons}")
+    return outcomes
 
 
 def _carry_out(

@@ -22,6 +22,7 @@ from trajsoup.core.retention import PeakDisk, peak_disk
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.lm.corpus import Corpus, CorpusSpec
 from trajsoup.lm.upcycling import require_dense
+from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.study import Limited, Study
 from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
@@ -256,7 +257,11 @@ def _apart(study: Study, positions: Positions) -> tuple[int, ...]:
 def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
     apart = [format_tokens(tokens) for tokens in _apart(study, positions)]
     own = f"Limited branches are trained apart, each for {' and '.join(apart)} tokens, with a schedule that ends there"
-    further = (*([own] if apart else []), *(study.neighbours.notes(positions.horizon) if study.neighbours else ()))
+    further = (
+        *([own] if apart else []),
+        *([_adaptive_note(study.allocation, positions)] if study.allocation else []),
+        *(study.neighbours.notes(positions.horizon) if study.neighbours else ()),
+    )
     if positions.checkpoint_every == study.checkpoint_every:
         return further
     return (
@@ -265,6 +270,11 @@ def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
         f"({format_tokens(positions.checkpoint_every)}), and the horizon is {positions.horizon:,}: there every branch's "
         "batch divides the interval",
     )
+
+
+def _adaptive_note(allocation: Adaptive, positions: Positions) -> str:
+    budget = format_tokens(allocation.tokens or positions.horizon)
+    return f"branches are opened, extended and stopped within {budget} tokens in all: what is told here is the most it can be"
 
 
 def _state_bytes(model: ModelCost, config: Mapping[str, Any], recipe: Recipe) -> int:

@@ -1,0 +1,139 @@
+"""Play a policy against a world that can be trained or replayed: look, decide, do it, until the budget is spent.
+
+    World (positions, recipes in order, tables of scores) + Policy -> decisions -> the branches and t that it ends with
+
+The same loop allocates a study that trains and replays one that is finished, so a replay is what would have happened. It
+is deterministic: a killed study that is played again makes the same decisions from the same scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trajsoup.core.adaptive import Curve, Decision, Look, Move, Policy, Table, decide
+from trajsoup.errors import TheoryError
+
+
+class World(Protocol):
+    """Recipes that can be trained to positions, and scored there."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Recipes in the order in which they are opened; the first is the baseline."""
+        ...
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Tokens at which there may be a look, ascending; the last is the longest that a branch may run."""
+        ...
+
+    def reach(self, branches: Sequence[str], tokens: int) -> Mapping[str, str]:
+        """Bring branches to a position, unless they have been there; those that did not arrive (diverged), and why."""
+        ...
+
+    def table(self, branches: Sequence[str], tokens: int) -> Table:
+        """Score anchors and pairs of branches at a position, at the K of least loss of their soup."""
+        ...
+
+    def loss_gaps(self, branch: str, tokens: int) -> Curve:
+        """J of a branch against tokens, up to a position."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """How a policy spent a budget."""
+
+    decisions: tuple[Decision, ...]
+    live: tuple[str, ...]  # whose soup is the outcome
+    tokens: int  # t of each
+    k: int
+    spent: int
+    loss: float  # of that soup, on what the decisions were made on
+    stopped: Mapping[str, int]  # branch -> where
+    lost: Mapping[str, str]  # branch -> why it did not arrive; its tokens count as spent
+
+
+def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Played:
+    """Spend the budget (tokens over all branches) by the policy."""
+    positions, waiting = list(world.positions), list(world.names)
+    start = min(policy.start, len(waiting))
+    if start * positions[0] > budget:
+        raise TheoryError(
+            f"{start} branches to the first look at {positions[0]:,} tokens cost more than the budget of {budget:,}: look "
+            "earlier, or raise it"
+        )
+    live = [waiting.pop(0) for _ in range(start)]
+    at, spent = 0, start * positions[0]
+    decisions: list[Decision] = []
+    stopped: dict[str, int] = {}
+    suspected: dict[int, tuple[str, ...]] = {}  # by position
+    lost: dict[str, str] = {}
+
+    def reach(branches: Sequence[str]) -> None:
+        missing = world.reach(branches, positions[at])
+        lost.update(missing)
+        live[:] = [name for name in live if name not in missing]
+        if world.names[0] in missing:
+            raise TheoryError(
+                f"the baseline {world.names[0]!r} did not arrive ({missing[world.names[0]]}): mend its recipe"
+            )
+
+    reach(live)
+    while True:
+        look = Look(
+            live=tuple(live),
+            tables=tuple(world.table(live, p) for p in positions[max(at + 1 - policy.looks, 0) : at + 1]),
+            left=budget - spent,
+            step=positions[at + 1] - positions[at] if at + 1 < len(positions) else None,
+            waiting=len(waiting),
+            loss_gaps={name: world.loss_gaps(name, positions[at]) for name in live[1:]},
+            suspected=suspected.get(at - 1, ()),
+        )
+        made = decide(look, policy, tolerance=tolerance, horizon=positions[-1])
+        decisions.append(made)
+        suspected[at] = made.suspected
+        for name in made.stopped:
+            live.remove(name)
+            stopped[name] = positions[at]
+        if made.move is Move.END:
+            break
+        if made.move is Move.OPEN:
+            live.append(waiting.pop(0))
+            spent += positions[at]
+            reach(live[-1:])
+        else:
+            spent += len(live) * (positions[at + 1] - positions[at])
+            at += 1
+            reach(live)
+    last = world.table(live, positions[at])
+    return Played(
+        decisions=tuple(decisions),
+        live=tuple(live),
+        tokens=positions[at],
+        k=last.k,
+        spent=spent,
+        loss=last.loss,
+        stopped=stopped,
+        lost=lost,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Static:
+    """N branches of t tokens, decided before anything was trained."""
+
+    n_branches: int
+    tokens: int
+
+
+def statics(names: Sequence[str], positions: Sequence[int], *, budget: int) -> tuple[Static, ...]:
+    """For every N the longest t that the budget and the positions allow."""
+    found: list[Static] = []
+    for n in range(1, len(names) + 1):
+        reached = [p for p in positions if n * p <= budget]
+        if reached:
+            found.append(Static(n_branches=n, tokens=reached[-1]))
+    return tuple(found)

@@ -1,0 +1,84 @@
+"""What a policy would have cost above the best static allocation of the same tokens, when tuned on other seeds.
+
+    losses of every policy and of every static N, by seed and budget -> regrets, leaving the seed itself out of every choice
+
+"The best static" is that of hindsight, seed by seed: nobody could have chosen it. What could have been chosen beforehand is
+the N that was best in the other seeds, and it stands beside the policies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trajsoup.core.statistics import Spread, spread_over_seeds
+from trajsoup.errors import TheoryError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """One seed at one budget: losses, all on the same documents; means over orders of opening where there are several."""
+
+    seed: int
+    budget: int
+    policies: Mapping[str, float]  # regret of each policy
+    static: Mapping[int, float]  # N -> regret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """Over seeds, above the best static allocation in hindsight."""
+
+    budget: int
+    plain: Spread  # the policy as it comes
+    tuned: Spread  # the policy that was best in the other seeds
+    best_before: Spread  # the static N that was best in the other seeds
+    one: Spread  # always one branch
+    most: Spread  # always as many as there are
+    chosen: Mapping[str, str]  # seed -> the policy that was tuned for it
+
+
+def regrets(replays: Sequence[Replayed], *, plain: str) -> tuple[Regret, ...]:
+    """For every budget. Tuned over all budgets together: a policy that knows the budget beforehand is another one."""
+    seeds = sorted({r.seed for r in replays})
+    if len(seeds) < 2:
+        raise TheoryError(f"{len(seeds)} seed was replayed, and tuning needs others: replay two at least")
+    tuned = {s: _best_policy([r for r in replays if r.seed != s]) for s in seeds}
+    found: list[Regret] = []
+    for budget in sorted({r.budget for r in replays}):
+        at = {r.seed: r for r in replays if r.budget == budget}
+        before = {s: _best_static([r for t, r in at.items() if t != s]) for s in at}
+        found.append(
+            Regret(
+                budget=budget,
+                plain=spread_over_seeds([r.policies[plain] for r in at.values()]),
+                tuned=spread_over_seeds([r.policies[tuned[s]] for s, r in at.items()]),
+                best_before=spread_over_seeds([r.static[before[s]] for s, r in at.items()]),
+                one=spread_over_seeds([r.static[min(r.static)] for r in at.values()]),
+                most=spread_over_seeds([r.static[max(r.static)] for r in at.values()]),
+                chosen={str(s): tuned[s] for s in at},
+            )
+        )
+    return tuple(found)
+
+
+def above_best(policies: Mapping[str, float], static: Mapping[int, float]) -> tuple[dict[str, float], dict[int, float]]:
+    """Regrets of losses: above the least loss of a static allocation."""
+    least = min(static.values())
+    return {name: loss - least for name, loss in policies.items()}, {n: loss - least for n, loss in static.items()}
+
+
+def mean_over_orders(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean regret of each policy."""
+    return {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}
+
+
+def _best_policy(replays: Sequence[Replayed]) -> str:
+    names = list(replays[0].policies)
+    return min(names, key=lambda name: math.fsum(r.policies[name] for r in replays))
+
+
+def _best_static(replays: Sequence[Replayed]) -> int:
+    shared = set.intersection(*(set(r.static) for r in replays))
+    return min(sorted(shared), key=lambda n: math.fsum(r.static[n] for r in replays))

@@ -1,0 +1,74 @@
+"""What a look at some branches knows: anchors and pairs at the K that is best for their soup, and J against tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from trajsoup.core.adaptive import Table
+from trajsoup.core.methods.asking import Scoring
+from trajsoup.core.pool import Pool
+from trajsoup.core.selection import usable
+from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Row, soup_row
+from trajsoup.errors import StudyError
+
+
+def look_rows(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int]) -> dict[int, dict[tuple[int, ...], Row]]:
+    """By K: the row of each branch and of each pair, by their places. Ranked by what is known at `tokens`."""
+    have = min(len(usable(pool).until(tokens).candidates) for pool in pools)
+    groups = [(i,) for i in range(len(pools))] + list(itertools.combinations(range(len(pools)), 2))
+    return {
+        k: {
+            group: soup_row(
+                [pools[i] for i in group],
+                k=k,
+                horizon=tokens,
+                rank_by=Signal.LOSS,
+                name=f"look/{'+'.join(pools[i].branch for i in group)}/K={k}@{tokens}",
+            )
+            for group in groups
+        }
+        for k in ks
+        if k <= have
+    }
+
+
+def look_table(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int], scoring: Scoring) -> Table:
+    """Score them all together; take the K at which the soup of all branches is promised the least loss."""
+    rows = look_rows(pools, tokens=tokens, ks=ks)
+    if not rows:
+        raise StudyError(
+            f"a branch has fewer than {min(ks)} checkpoints by {tokens:,} tokens, so no soup can be made at this look: look "
+            "later, or save more often"
+        )
+    scores = scoring([row for by_group in rows.values() for row in by_group.values()])
+
+    def table(k: int) -> Table:
+        found = {group: scores[row.name].losses for group, row in rows[k].items()}
+        known = {group: losses for group, losses in found.items() if losses is not None}
+        return Table(
+            tokens=tokens,
+            k=k,
+            anchors=np.array([known[i,].nll for i in range(len(pools))]),
+            pairs={(group[0], group[1]): losses.nll for group, losses in known.items() if len(group) == 2},
+            targets=known[0,].targets.astype(np.float64),
+        )
+
+    tables = [table(k) for k in rows]
+    finite = [t for t in tables if np.isfinite(t.loss)]
+    return min(finite or tables, key=lambda t: (t.loss, t.k))
+
+
+def loss_gaps(
+    probe: Mapping[tuple[str, int], float | None], branch: str, *, baseline: str, tokens: int
+) -> list[tuple[int, float]]:
+    """J against tokens where both were scored, up to a position."""
+    found: list[tuple[int, float]] = []
+    for (name, at), loss in sorted(probe.items()):
+        reference = probe.get((baseline, at))
+        if name == branch and at <= tokens and loss is not None and reference:
+            found.append((at, loss / reference - 1))
+    return found

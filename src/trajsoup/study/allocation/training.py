@@ -1,0 +1,156 @@
+"""`allocation: adaptive`: the training of a study as a world that can be played (core/allocating.py).
+
+    positions -> train branches to the next one -> score checkpoints, anchors and pairs on validation -> decide -> ...
+
+Killed, it is played again from the start: what was trained and scored is there, so the same decisions follow at once. The
+learning rate's schedule is that of the whole horizon, as for the prefixes of a Limited budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trajsoup.core.adaptive import Curve, Table
+from trajsoup.core.allocating import Played, play
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.signal import Signal
+from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.study.allocation.tables import look_table, loss_gaps
+from trajsoup.study.file.allocation import Adaptive
+from trajsoup.study.file.study import Study
+from trajsoup.study.records.allocation import AllocationRecord
+from trajsoup.study.score.scorer import FORK_POINT, Scorer, make_scorer, single
+from trajsoup.study.train.branches import branch_jobs, share_of_cores, train_jobs, train_study
+from trajsoup.study.train.plan import Plan
+from trajsoup.study.train.processes import Status
+from trajsoup.study.train.saved import saved_branch
+from trajsoup.study.workbench import SCORES, Workbench
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Allocated:
+    """The game that was played, and where the fork point lies."""
+
+    played: Played
+    fork_point: Path
+    record: AllocationRecord
+
+
+def allocate(bench: Workbench, inputs: Mapping[str, str]) -> Allocated:
+    """Train the study's branches within its budget, opening, extending and stopping them."""
+    study, plan = bench.setup, bench.plan
+    assert isinstance(study, Study)
+    assert plan is not None
+    assert study.allocation is not None
+    asked = {"jobs": bench.jobs, "cache": bench.cache, "corpus": bench.corpus, "on_progress": bench.on_train}
+    fork_point = train_study(study, branches=[], plan=plan, executor=bench.executor, **asked).fork_point
+    world = TrainingWorld(bench, plan, fork_point=fork_point)
+    budget = study.allocation.tokens or plan.positions.horizon
+    played = play(world, study.allocation.policy, budget=budget, tolerance=study.evaluation.tolerance)
+    gone = {*played.live, *played.stopped, *played.lost}
+    record = AllocationRecord(
+        inputs=inputs,
+        budget=budget,
+        spent=played.spent,
+        positions=tuple(world.positions),
+        decisions=played.decisions,
+        live=played.live,
+        tokens=played.tokens,
+        stopped=played.stopped,
+        lost=played.lost,
+        waiting=tuple(name for name in world.names if name not in gone),
+    )
+    return Allocated(played=played, fork_point=fork_point, record=record)
+
+
+class TrainingWorld:
+    """Branches that are trained to positions and scored there."""
+
+    def __init__(self, bench: Workbench, plan: Plan, *, fork_point: Path) -> None:
+        self.bench, self.plan, self.fork_point = bench, plan, fork_point
+        study = plan.study
+        asked = study.allocation or Adaptive()
+        first = next(b.name for b in plan.branches if not b.changed)
+        self.names: Sequence[str] = (first, *(name for name in study.recipes if name != first))
+        saved = plan.positions.all()
+        parts = [plan.positions.horizon * (i + 1) // asked.looks for i in range(asked.looks)]
+        self.positions: Sequence[int] = sorted(
+            {max(p for p in saved if p <= part) for part in parts if part >= saved[0]}
+        )
+        self._checkpoints: dict[str, Checkpoint] = {FORK_POINT: open_checkpoint(fork_point)}
+        self._known: dict[str, Candidate] = {}
+        self._probe: dict[tuple[str, int], float | None] = {}
+        self.scorer: Scorer = make_scorer(
+            bench.corpus,
+            self._checkpoints,
+            model_source=self._checkpoints[FORK_POINT],
+            folder=study.output / SCORES,
+            evaluation=study.evaluation,
+            base=study.path.parent,
+            progress=bench.progress,
+            executor=bench.executor,
+            options=bench.options,
+        )
+
+    def reach(self, branches: Sequence[str], tokens: int) -> Mapping[str, str]:
+        """Train them on to the position; a branch that diverges is lost, one that fails is an error."""
+        bench, study = self.bench, self.plan.study
+        runs = [run for run in self.plan.runs if run.branch in branches]
+        cores = len(os.sched_getaffinity(0))
+        share = share_of_cores(study.trainer, cores=cores, jobs=min(bench.jobs or cores, len(runs)))
+        jobs = branch_jobs(self.plan, bench.corpus, self.fork_point, share=share, runs=runs)
+        outcomes = train_jobs(
+            study,
+            {name: dataclasses.replace(job, stop_at=tokens) for name, job in jobs.items()},
+            at_once=bench.jobs,
+            cache=bench.cache,
+            on_progress=bench.on_train,
+            executor=bench.executor,
+            may_diverge=True,
+        )
+        return {o.branch: o.message or "it diverged" for o in outcomes if o.status is Status.DIVERGED}
+
+    def table(self, branches: Sequence[str], tokens: int) -> Table:
+        """Anchors and pairs on validation, of what was saved by the position."""
+        pools = self._pools(branches, tokens)
+        ks = self.plan.study.evaluation.ks
+        scoring = lambda rows: self.scorer.validate(rows, what="looks", tasks=False)  # noqa: E731
+        return look_table(pools, tokens=tokens, ks=ks, scoring=scoring)
+
+    def loss_gaps(self, branch: str, tokens: int) -> Curve:
+        """J on the probe of training documents, checkpoint by checkpoint."""
+        self._pools([self.names[0], branch], tokens)
+        return loss_gaps(self._probe, branch, baseline=self.names[0], tokens=tokens)
+
+    def _pools(self, branches: Sequence[str], tokens: int) -> list[Pool]:
+        """Every checkpoint by the position with its scores, as the validation stage will want them."""
+        study = self.plan.study
+        found: dict[str, list[Candidate]] = {}
+        for name in branches:
+            step_tokens = next(b.step_tokens for b in self.plan.branches if b.name == name)
+            saved = saved_branch(study.output / "branches" / name, step_tokens)
+            for s in () if saved is None else saved.branches[0].checkpoints:
+                at = saved.position(s) if saved is not None else 0
+                if at <= tokens:
+                    key = os.path.relpath(os.path.abspath(str(s.path)), os.path.abspath(study.output))
+                    self._checkpoints.setdefault(key, open_checkpoint(s.path))
+                    found.setdefault(name, []).append(Candidate(key=key, branch=name, tokens=at))
+        self._score([c for each in found.values() for c in each if c.key not in self._known])
+        return [Pool(branch=name, candidates=tuple(self._known[c.key] for c in found[name])) for name in branches]
+
+    def _score(self, new: Sequence[Candidate]) -> None:
+        if not new:
+            return
+        evaluation = self.plan.study.evaluation
+        rows = [single(c.key) for c in new]
+        scores = self.scorer.validate(rows)
+        probe = self.scorer.probe(rows, max_tokens=evaluation.probe_tokens, source=evaluation.probe_source)
+        for c in new:
+            losses, on_probe = scores[c.key].losses, probe[c.key].losses
+            accuracy = scores[c.key].overall_average if evaluation.rank_by is Signal.ACCURACY else None
+            loss = float("nan") if losses is None else losses.loss()
+            self._known[c.key] = dataclasses.replace(c, val_loss=loss, accuracy=accuracy)
+            self._probe[c.branch, c.tokens] = None if on_probe is None else on_probe.loss()

@@ -1,0 +1,157 @@
+"""Branches that adapt: gains are the formulas', decisions follow them, and on worlds of a known law little is lost."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tests.core.law_worlds import LawWorld
+from trajsoup.core.adaptive import Look, Move, Policy, decide
+from trajsoup.core.allocating import play, statics
+from trajsoup.errors import TheoryError
+
+T = 1200
+
+
+def look_at(world, names, t, **changes):
+    positions = [p for p in world.positions if p <= t][-3:]
+    after = [p for p in world.positions if p > t]
+    return Look(
+        live=tuple(names),
+        tables=tuple(world.table(names, p) for p in positions),
+        left=changes.pop("left", 10**6),
+        step=after[0] - t if after else None,
+        waiting=changes.pop("waiting", 3),
+        **changes,
+    )
+
+
+def decided(look, **policy):
+    return decide(look, Policy(**policy), tolerance=0.01, horizon=T)
+
+
+def test_gains_are_those_of_the_formulas():
+    world = LawWorld(alpha=0.1, p=1e-6, b=0.06)  # so slow a power is a straight line in log t
+    names = world.names[:3]
+    found = decided(look_at(world, names, 600)).gains
+    slope = -0.1 * 1e-6
+    assert found.spread == pytest.approx(0.06)
+    assert found.beta == pytest.approx(slope, rel=1e-3)
+    assert found.open == pytest.approx(0.06 * (1 / 3 - 1 / 4))
+    assert found.extend == pytest.approx(-slope * math.log(1 + 1 / 3), rel=1e-3)
+
+
+def test_a_saturated_run_opens_and_a_falling_one_extends():
+    flat = decided(look_at(LawWorld(alpha=0.0), ("EXP1", "EXP2"), 600))
+    steep = decided(look_at(LawWorld(alpha=0.5, b=0.001), ("EXP1", "EXP2"), 600))
+    assert flat.move is Move.OPEN
+    assert steep.move is Move.EXTEND
+    assert "as length" in steep.reasons[0]
+
+
+def test_what_the_budget_or_the_recipes_do_not_allow_is_not_done():
+    world = LawWorld(alpha=0.0)
+    assert decided(look_at(world, ("EXP1", "EXP2"), 600, left=500)).move is Move.EXTEND
+    assert decided(look_at(world, ("EXP1", "EXP2"), 600, waiting=0)).move is Move.EXTEND
+    assert decided(look_at(world, ("EXP1", "EXP2"), 600, left=150)).move is Move.END
+    assert decided(look_at(world, ("EXP1", "EXP2"), T, left=5 * T)).move is Move.OPEN
+    alike = LawWorld(alpha=0.0, b=0.0)
+    assert decided(look_at(alike, ("EXP1", "EXP2"), T, left=5 * T)).move is Move.END
+
+
+def test_a_branch_that_spoils_the_soup_is_dropped_at_the_second_look_and_not_at_the_first():
+    world = LawWorld(worse={"EXP2": 0.5})
+    first = decided(look_at(world, world.names[:3], 400))
+    assert first.suspected == ("EXP2",)
+    assert not first.stopped
+    second = decided(look_at(world, world.names[:3], 500, suspected=first.suspected))
+    assert list(second.stopped) == ["EXP2"]
+    assert "two looks on end" in second.stopped["EXP2"]
+    assert not decided(look_at(world, ("EXP1", "EXP3", "EXP4"), 500, suspected=("EXP3",))).stopped
+
+
+def test_a_branch_whose_loss_gap_will_leave_the_tolerance_is_abandoned_but_never_the_baseline():
+    world = LawWorld(drifts={"EXP2": 0.005, "EXP3": 0.0005})
+    paths = {name: world.loss_gaps(name, 600) for name in world.names[:3]}
+    found = decided(look_at(world, world.names[:3], 600, loss_gaps=paths))
+    assert list(found.stopped) == ["EXP2"]
+    assert "P(J > 1.0% at the horizon)" in found.stopped["EXP2"]
+
+
+def test_what_is_left_goes_into_one_run_where_length_is_worth_more_than_branches():
+    world = LawWorld(alpha=0.5, b=0.001, worse={"EXP2": 0.0001})
+    found = decided(look_at(world, world.names[:3], 300, left=900))
+    assert found.gains.fewer == 1.0
+    assert list(found.stopped) == ["EXP2"]
+    assert "worth more as length" in found.stopped["EXP2"]
+    assert not decided(look_at(world, world.names[:3], 300, left=900), shorten=None).stopped
+
+
+def test_the_baseline_is_never_stopped():
+    world = LawWorld(worse={"EXP1": 0.5}, drifts={"EXP1": 0.01})
+    paths = {"EXP1": world.loss_gaps("EXP1", 500)}
+    look = look_at(world, ("EXP1", "EXP2"), 500, suspected=("EXP1", "EXP2"), loss_gaps=paths)
+    assert not decided(look).stopped
+    assert not decided(look).suspected
+
+
+def test_the_budget_is_never_exceeded_and_every_step_is_trained():
+    for budget, seed in itertools.product((300, 1200, 2500, 7000), range(3)):
+        world = LawWorld(seed=seed, noise=0.02)
+        found = play(world, Policy(), budget=budget, tolerance=0.01)
+        assert found.spent <= budget
+        assert found.spent == len(found.live) * found.tokens + sum(found.stopped.values())
+        assert {name for names, _ in world.reached for name in names} >= set(found.live)
+        assert max(t for _, t in world.reached) == found.tokens
+
+
+def test_a_game_played_again_makes_the_same_decisions():
+    games = [play(LawWorld(noise=0.05), Policy(), budget=3000, tolerance=0.01) for _ in range(2)]
+    assert games[0] == games[1]
+
+
+def test_a_branch_that_diverges_is_lost_and_the_game_goes_on():
+    found = play(LawWorld(diverge={"EXP2": 300}), Policy(), budget=3000, tolerance=0.01)
+    assert found.lost == {"EXP2": "diverged"}
+    assert "EXP2" not in found.live
+    assert found.tokens > 300
+    with pytest.raises(TheoryError, match="the baseline 'EXP1' did not arrive"):
+        play(LawWorld(diverge={"EXP1": 300}), Policy(), budget=3000, tolerance=0.01)
+
+
+def test_a_budget_below_the_first_look_is_refused():
+    with pytest.raises(TheoryError, match="look earlier, or raise it"):
+        play(LawWorld(), Policy(), budget=150, tolerance=0.01)
+
+
+def test_static_allocations_cost_no_more_than_the_budget():
+    found = statics(("a", "b", "c"), (100, 200, 300), budget=600)
+    assert [(s.n_branches, s.tokens) for s in found] == [(1, 300), (2, 300), (3, 200)]
+
+
+def regrets(world, budget, policy=Policy()):  # noqa: B008
+    """Above the best static allocation: of the policy, of the fewest branches, of the most."""
+    found = play(world, policy, budget=budget, tolerance=0.01)
+    fixed = [
+        world.loss(world.names[: s.n_branches], s.tokens) for s in statics(world.names, world.positions, budget=budget)
+    ]
+    mine = world.loss(found.live, found.tokens)
+    return mine - min(fixed), fixed[0] - min(fixed), fixed[-1] - min(fixed)
+
+
+def test_over_worlds_of_many_laws_it_loses_less_than_any_fixed_number_of_branches():
+    rng = np.random.default_rng(0)
+    found = []
+    for seed in range(60):
+        world = LawWorld(
+            alpha=10 ** rng.uniform(-2.5, -0.5),
+            p=rng.uniform(0.3, 1.0),
+            b=10 ** rng.uniform(-2.5, -0.5),
+            q=rng.uniform(-0.3, 0.5),
+            noise=0.002,
+            seed=seed,
+        )
+        found.append(regrets(world, int(rng.choice([1200, 2400, 3600]))))
+    mine, one, most = np.mean(found, axis=0)
+    assert mine < 0.25 * min(one, most)
