@@ -19,7 +19,7 @@ from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import explicit_row, plan_row
 from trajsoup.merge.verify import read_bytes, verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
-from trajsoup.store.digest import sha256_file
+from trajsoup.store.digest import Algorithm, digest_file, sha256_file
 
 
 def plan_of(folder, *, files=3, groups=None, **options):
@@ -110,7 +110,7 @@ def test_many_workers_find_a_changed_value_of_the_soup_and_a_changed_ingredient(
     make_soup(plan, tmp_path / "other")
     extra = tmp_path / "c1" / "model-00001-of-00003.safetensors"
     record = tmp_path / "other" / "soup.json"
-    record.write_text(record.read_text().replace(sha256_file(extra), "0" * 64))
+    record.write_text(record.read_text().replace(digest_file(extra, Algorithm.BLAKE3), "0" * 64))
     with pytest.raises(VerifyError, match=r"ingredient .*c1/model-00001.* has changed since the merge"):
         verify_soup(tmp_path / "other", full=True, executor=executor)
 
