@@ -52,7 +52,8 @@ def published(folder: Path) -> Published:
             record["output"]["side_files"][CONFIG] = hashlib.sha256(files[CONFIG]).hexdigest()
     local = sorted({i["path"] for i in record["ingredients"] if _is_local(i["path"])})
     names, places = _names(local)
-    for text in (record.get("template"), record.get("lora_base"), record["output"].get("optimizer_state")):
+    others: list[Any] = [record.get("template"), record.get("lora_base"), record["output"].get("optimizer_state")]
+    for text in others:
         if _is_local(text) and text not in names:
             names[text] = _name(text)
             places.setdefault(names[text], text)
