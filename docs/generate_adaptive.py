@@ -1,7 +1,9 @@
 """What adaptive allocation would have cost above the best static one, over the seeds of a finished study, in Markdown.
 
-    python docs/generate_adaptive.py STUDY [LOOKS]
+    python docs/generate_adaptive.py STUDY [ORDERS] [LOOKS]
 
+ORDERS: in how many turns of the branches after the baseline they are opened (1); every one costs some dozen models on test.
+LOOKS: into how many parts the horizon is divided (as the study's `horizons`, for which nothing more is scored on validation).
 Every line is a budget in horizons of one branch. Regrets are test losses above the best static (N, t) of the same tokens
 in hindsight, seed by seed (nats, mean and 95 % interval over seeds): of the policy as it comes, of the policy that was best
 in the other seeds, of the static N that was best in the other seeds, of always one and always all branches.
@@ -24,7 +26,6 @@ from trajsoup.study.score.scorer import silent
 from trajsoup.study.workbench import Workbench
 
 HORIZONS = (1, 2, 3)  # budgets
-ORDERS = 4  # turns of the branches after the baseline
 
 
 def table(found: tuple[Regret, ...], *, horizon: int) -> str:
@@ -47,7 +48,8 @@ def _cell(found: Spread) -> str:
 
 if __name__ == "__main__":
     setup = load_study(study_file(Path(sys.argv[1])))
-    looks = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    orders = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    looks = int(sys.argv[3]) if len(sys.argv) > 3 else None
     replays: list[Replayed] = []
     longest = 0
     for number in range(setup.seeds):
@@ -57,5 +59,5 @@ if __name__ == "__main__":
         world = FinishedWorld(Workbench(one, cache=cache_folder(), progress=silent), looks=looks)
         longest = world.positions[-1]
         budgets = [longest * h for h in HORIZONS]
-        replays += replayed(world, games(world, budgets=budgets, policies=GRID, orders=ORDERS), seed=number)
+        replays += replayed(world, games(world, budgets=budgets, policies=GRID, orders=orders), seed=number)
     print(table(regrets(replays, plain=PLAIN), horizon=longest))  # noqa: T201

@@ -2,10 +2,10 @@
 
     python docs/generate_design.py STUDY
 
-Every line is a seed: Spearman's correlation of the gains of pairs at the first horizon (of four: T/4) with those at T, and
-of the angles there with the same; the error of the gains of a left-out recipe, predicted from its early ones, and when every
-pair is promised the mean of the others; what the three branches picked at the first horizon gained at T over the best of
-them, beside the best three and the mean of all threes (validation loss, nats).
+Every line is a seed: Spearman's correlation of the gains of pairs of checkpoints at the first horizon (of four: T/4) with
+those at T, and of the angles there with the same; the error of the gains of a left-out recipe, predicted from its early
+ones, and when every pair is promised the mean of the others; what the three branches picked at the first horizon gain at T
+over the best of them, beside the best three and the mean of all threes (validation, nats; threes are predicted from pairs).
 """
 
 from __future__ import annotations

@@ -38,14 +38,18 @@ def world(bench):
 
 def test_the_world_has_the_studys_horizons_and_the_baseline_first(world, bench):
     assert world.names == ("EXP1", "EXP2", "EXP3")
-    assert list(world.positions) == list(bench.field().horizons)
-    assert [len(FinishedWorld(bench, looks=n).positions) for n in (3, 6)] == [3, 6]
+    assert list(world.positions[1:]) == list(bench.field().horizons)
+    assert world.positions[0] <= world.positions[1] // 2
+    assert [len(FinishedWorld(bench, looks=n).positions) for n in (3, 6)] == [4, 6]
 
 
-def test_a_look_at_the_studys_horizons_scores_nothing_new(world, bench):
+def test_another_world_of_the_same_study_scores_nothing_new(world, bench):
+    world.table(world.names, world.positions[0])
     before = sorted((bench.setup.output / "scores").rglob("*"))
-    for tokens in world.positions:
-        world.table(world.names, tokens)
+    other = FinishedWorld(bench)
+    assert [other.table(world.names, t).loss for t in world.positions] == [
+        world.table(world.names, t).loss for t in world.positions
+    ]
     assert sorted((bench.setup.output / "scores").rglob("*")) == before
 
 

@@ -9,6 +9,7 @@ the positions, its theory stage has scored all of it before.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from dataclasses import dataclass
 from trajsoup.core.adaptive import Curve, Policy, Table
 from trajsoup.core.allocating import Played, play, statics
 from trajsoup.core.replay import Replayed, above_best, mean_over_orders
+from trajsoup.core.scores import ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
-from trajsoup.study.allocation.tables import look_table, loss_gaps
+from trajsoup.study.allocation.tables import look_positions, look_rows, look_table, loss_gaps
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.workbench import Workbench
 
@@ -40,13 +42,8 @@ class FinishedWorld:
         self._pools = {pool.branch: pool for pool in bench.pools()}
         first = field.baseline
         self.names: Sequence[str] = (first, *(name for name in self._pools if name != first))
-        wanted = looks or field.n_horizons
         shared = set.intersection(*({c.tokens for c in pool.candidates} for pool in self._pools.values()))
-        last = max(shared)
-        parts = [last * (i + 1) // wanted for i in range(wanted)]
-        self.positions: Sequence[int] = sorted(
-            {max(p for p in shared if p <= part) for part in parts if part >= min(shared)}
-        )
+        self.positions: Sequence[int] = look_positions(shared, looks=looks or field.n_horizons)
         scored = bench.records.require(ValidationRecord).checkpoints
         self._probe = {(c.branch, c.tokens): c.probe_loss for c in scored}
         self._tables: dict[tuple[tuple[str, ...], int], Table] = {}
@@ -63,9 +60,17 @@ class FinishedWorld:
                 [self._pools[name] for name in branches],
                 tokens=tokens,
                 ks=self.bench.setup.evaluation.ks,
-                scoring=lambda rows: self.bench.scorer.validate(rows, what="looks", tasks=False),
+                scoring=lambda rows: {row.name: self._scores[row.name] for row in rows},
             )
         return self._tables[key]
+
+    @functools.cached_property
+    def _scores(self) -> dict[str, ValidationScores]:
+        """Of all that any look can ask for, in one read."""
+        pools, ks = [self._pools[name] for name in sorted(self._pools)], self.bench.setup.evaluation.ks
+        found = [look_rows(pools, tokens=tokens, ks=ks) for tokens in self.positions]
+        rows = [row for at in found for by_group in at.values() for row in by_group.values()]
+        return self.bench.scorer.validate(rows, what="looks", tasks=False)
 
     def loss_gaps(self, branch: str, tokens: int) -> Curve:
         """J on the probe of training documents, checkpoint by checkpoint."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,18 @@ from trajsoup.core.selection import usable
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import StudyError
+
+
+def look_positions(saved: Collection[int], *, looks: int) -> tuple[int, ...]:
+    """Equal parts of the last position, each moved down to where all saved; and half of the first.
+
+    At that half nothing can be decided yet: it is where the first look's slope begins.
+    """
+    last = max(saved)
+    parts = [last * (i + 1) // looks for i in range(looks)]
+    found = {max(p for p in saved if p <= part) for part in parts if part >= min(saved)}
+    half = max((p for p in saved if p <= min(found) // 2), default=None)
+    return tuple(sorted(found | ({half} if half is not None else set())))
 
 
 def look_rows(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int]) -> dict[int, dict[tuple[int, ...], Row]]:
@@ -27,7 +39,7 @@ def look_rows(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int]) -> dict[
                 k=k,
                 horizon=tokens,
                 rank_by=Signal.LOSS,
-                name=f"look/{'+'.join(pools[i].branch for i in group)}/K={k}@{tokens}",
+                name=f"look/{'+'.join(sorted(pools[i].branch for i in group))}/K={k}@{tokens}",
             )
             for group in groups
         }

@@ -18,7 +18,7 @@ from trajsoup.core.allocating import Played, play
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.signal import Signal
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
-from trajsoup.study.allocation.tables import look_table, loss_gaps
+from trajsoup.study.allocation.tables import look_positions, look_table, loss_gaps
 from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.study import Study
 from trajsoup.study.records.allocation import AllocationRecord
@@ -75,11 +75,7 @@ class TrainingWorld:
         asked = study.allocation or Adaptive()
         first = next(b.name for b in plan.branches if not b.changed)
         self.names: Sequence[str] = (first, *(name for name in study.recipes if name != first))
-        saved = plan.positions.all()
-        parts = [plan.positions.horizon * (i + 1) // asked.looks for i in range(asked.looks)]
-        self.positions: Sequence[int] = sorted(
-            {max(p for p in saved if p <= part) for part in parts if part >= saved[0]}
-        )
+        self.positions: Sequence[int] = look_positions(plan.positions.all(), looks=asked.looks)
         self._checkpoints: dict[str, Checkpoint] = {FORK_POINT: open_checkpoint(fork_point)}
         self._known: dict[str, Candidate] = {}
         self._probe: dict[tuple[str, int], float | None] = {}
