@@ -13,7 +13,7 @@ from pathlib import Path
 from trajsoup.core.signal import Signal
 from trajsoup.report.cells import spread, tokens
 from trajsoup.report.sections import trained_neighbours
-from trajsoup.report.sections.neighbours import neighbours_table, says
+from trajsoup.report.sections.neighbours import LEVELS, neighbours_table, says
 from trajsoup.report.sections.seeds import spreads_table
 from trajsoup.report.style import OURS, difference_text, interval_text
 from trajsoup.report.table import Table, number, tabulate, text
@@ -52,7 +52,6 @@ def neighbours_page(folder: Path, dense: Path) -> str:
             *won(first, swept, len(every)),
             "",
             *_trained_words(every),
-            "",
             *([_over_seeds(first, swept).markdown()] if len(every) > 1 else []),
             *_trained(every),
             "## The first seed",
@@ -72,9 +71,7 @@ def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> list[s
     if seeds < 2:
         return [says(first)]
     words: list[str] = []
-    few = f" {seeds} seeds are few: an interval is wide, and what cannot be told apart may still differ." * (
-        seeds < FEW
-    )
+    few = f"{seeds} seeds are few: intervals are wide, and what cannot be told apart may still differ." * (seeds < FEW)
     for budget, extended in (("T", False), ("N T", True)):
         found = [
             _Found(point=p, spread=s)
@@ -89,9 +86,9 @@ def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> list[s
         words.append(
             f"- At a budget of {budget}, of {len(found)} models {len(better)} have a clearly lower test loss than Trajectory "
             f"Soup{named}, {worse} a clearly higher one, and {len(found) - len(better) - worse} cannot be told from it. The "
-            f"lowest mean difference: {best}."
+            f"lowest mean difference, of all on test and so flattered: {best}."
         )
-    return [*words, *([few.strip()] if few else [])]
+    return [*words, *(["", few] if few else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +116,7 @@ def _trained_words(every: Sequence[Records]) -> list[str]:
     found = [records for records in every if records.read(NeighboursRecord) is not None]
     if not found:
         return []
-    return [f"- Methods that train, first seed: {trained_neighbours.says(found[0].require(NeighboursRecord))}"]
+    return [f"Methods that train, first seed: {trained_neighbours.says(found[0].require(NeighboursRecord))}", ""]
 
 
 def _trained(every: Sequence[Records]) -> list[str]:
@@ -183,7 +180,7 @@ def _over_seeds(first: SweepRecord, spreads: Sequence[SeedSpread]) -> Table:
     return tabulate(
         "neighbours-seeds",
         "Over seeds: differences from Trajectory Soup [95 % interval over seeds and documents crossed]",
-        sorted(points, key=lambda p: (p.series, order[p.row])),
+        sorted(points, key=lambda p: (LEVELS.index(p.setting), order[p.row])),
         {
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),

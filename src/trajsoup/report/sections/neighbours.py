@@ -18,6 +18,7 @@ from trajsoup.study.records.neighbours import NeighboursRecord, TrainedNeighbour
 from trajsoup.study.records.sweeps import SweepPoint, SweepRecord, sweep_of
 
 LOSS = Signal.LOSS
+LEVELS = (None, Setting.LIMITED, Setting.EXTENDED)  # one branch first
 TRAINED = "methods that train"
 GRADIENT = 1.0  # a gradient token is a forward and a backward pass, as a training token is
 
@@ -56,7 +57,7 @@ def neighbours_table(sweep: SweepRecord) -> Table:
     return tabulate(
         "neighbours",
         f"{sweep.title} ({sweep.points[0].chosen_on.split.value} chooses, test is reported)",
-        sorted(sweep.points, key=lambda p: (p.series, LOSS.cost(p.validation_loss))),
+        sorted(sweep.points, key=lambda p: (LEVELS.index(p.setting), LOSS.cost(p.validation_loss))),
         {
             "method": lambda p: text(p.x),
             "level": lambda p: text(p.series),
