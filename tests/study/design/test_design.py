@@ -16,7 +16,7 @@ from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.errors import StudyError
 from trajsoup.study.design.answer import design_study
 from trajsoup.study.design.probes import candidates_of, order_name, probe_study
-from trajsoup.study.design.study_file import changes_of, picked_branches
+from trajsoup.study.design.study_file import changes_of, picked_branches, write_designed
 from trajsoup.study.file.study import load_study
 from trajsoup.study.records.design import DesignRecord
 from trajsoup.study.records.files import Records
@@ -82,6 +82,16 @@ def test_the_study_that_comes_out_can_be_run(designed):
     assert ready.output != study.output
     seeds = [recipe.seed for recipe in ready.recipes.values()]
     assert len(set(seeds)) == len(seeds)
+
+
+def test_a_study_file_that_somebody_changed_is_not_overwritten(designed):
+    _, study, done = designed
+    text = done.study_file.read_text()
+    done.study_file.write_text(text + "max_epochs: 7\n")
+    with pytest.raises(StudyError, match="move it away, then design again"):
+        write_designed(study, done.record)
+    done.study_file.write_text(text)
+    assert write_designed(study, done.record) == done.study_file
 
 
 def test_asked_again_nothing_is_trained_or_made(designed):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from trajsoup.core.adaptive import Decision
 from trajsoup.core.quantity import format_tokens
 from trajsoup.report.section import Section
 from trajsoup.report.table import Table, number, tabulate, text
-from trajsoup.study.records.allocation import AllocationRecord
+from trajsoup.study.records.allocation import AllocationRecord, Decision
 from trajsoup.study.records.files import Records
 
 

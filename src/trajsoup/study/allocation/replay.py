@@ -43,7 +43,7 @@ class FinishedWorld:
         first = field.baseline
         self.names: Sequence[str] = (first, *(name for name in self._pools if name != first))
         shared = set.intersection(*({c.tokens for c in pool.candidates} for pool in self._pools.values()))
-        self.positions: Sequence[int] = look_positions(shared, looks=looks or field.n_horizons)
+        self.positions: Sequence[int] = look_positions(shared, looks=looks or field.n_horizons, fewest=min(field.ks))
         scored = bench.records.require(ValidationRecord).checkpoints
         self._probe = {(c.branch, c.tokens): c.probe_loss for c in scored}
         self._tables: dict[tuple[tuple[str, ...], int], Table] = {}

@@ -10,27 +10,32 @@ import numpy as np
 from trajsoup.core.adaptive import Table
 from trajsoup.core.methods.asking import Scoring
 from trajsoup.core.pool import Pool
-from trajsoup.core.selection import usable
+from trajsoup.core.selection import usable as finite
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import StudyError
 
 
-def look_positions(saved: Collection[int], *, looks: int) -> tuple[int, ...]:
+def look_positions(saved: Collection[int], *, looks: int, fewest: int) -> tuple[int, ...]:
     """Equal parts of the last position, each moved down to where all saved; and half of the first.
 
-    At that half nothing can be decided yet: it is where the first look's slope begins.
+    At that half nothing can be decided yet: it is where the first look's slope begins. None comes before as many
+    checkpoints were saved as the smallest K takes.
     """
-    last = max(saved)
-    parts = [last * (i + 1) // looks for i in range(looks)]
-    found = {max(p for p in saved if p <= part) for part in parts if part >= min(saved)}
-    half = max((p for p in saved if p <= min(found) // 2), default=None)
+    usable = sorted(saved)[fewest - 1 :]
+    if not usable:
+        raise StudyError(
+            f"branches save {len(saved)} times, and the smallest of evaluate.ks is {fewest}: save more often, or lower it"
+        )
+    parts = [usable[-1] * (i + 1) // looks for i in range(looks)]
+    found = {max(p for p in usable if p <= part) for part in parts if part >= usable[0]}
+    half = max((p for p in usable if p <= min(found) // 2), default=None)
     return tuple(sorted(found | ({half} if half is not None else set())))
 
 
 def look_rows(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int]) -> dict[int, dict[tuple[int, ...], Row]]:
     """By K: the row of each branch and of each pair, by their places. Ranked by what is known at `tokens`."""
-    have = min(len(usable(pool).until(tokens).candidates) for pool in pools)
+    have = min(len(finite(pool).until(tokens).candidates) for pool in pools)
     groups = [(i,) for i in range(len(pools))] + list(itertools.combinations(range(len(pools)), 2))
     return {
         k: {

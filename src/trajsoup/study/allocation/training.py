@@ -75,7 +75,9 @@ class TrainingWorld:
         asked = study.allocation or Adaptive()
         first = next(b.name for b in plan.branches if not b.changed)
         self.names: Sequence[str] = (first, *(name for name in study.recipes if name != first))
-        self.positions: Sequence[int] = look_positions(plan.positions.all(), looks=asked.looks)
+        self.positions: Sequence[int] = look_positions(
+            plan.positions.all(), looks=asked.looks, fewest=min(study.evaluation.ks)
+        )
         self._checkpoints: dict[str, Checkpoint] = {FORK_POINT: open_checkpoint(fork_point)}
         self._known: dict[str, Candidate] = {}
         self._probe: dict[tuple[str, int], float | None] = {}

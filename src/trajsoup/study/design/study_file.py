@@ -50,7 +50,10 @@ def write_designed(study: Study, record: DesignRecord) -> Path:
     data = {**load_yaml(study.path), "branches": {n: dict(changes) for n, changes in record.branches.items()}}
     data["output"] = name
     head = f"# Written by `trajsoup design {study.path.name}`: see records/design.json for why these branches.\n"
-    write_atomic(path, head + yaml.safe_dump(data, sort_keys=False))
+    text = head + yaml.safe_dump(data, sort_keys=False)
+    if path.is_file() and path.read_text(encoding="utf-8") != text:
+        raise StudyError(f"{path} exists and has other branches than were picked now: move it away, then design again")
+    write_atomic(path, text)
     try:
         load_study(path)
     except StudyError as error:

@@ -1,0 +1,31 @@
+"""Where adaptive studies look, and what a look knows."""
+
+import pytest
+
+from trajsoup.errors import StudyError
+from trajsoup.study.allocation.tables import look_positions, loss_gaps
+
+SAVED = [100 * i for i in range(1, 25)]
+
+
+def test_looks_are_equal_parts_where_branches_saved_and_half_of_the_first():
+    assert look_positions(SAVED, looks=4, fewest=1) == (300, 600, 1200, 1800, 2400)
+    assert look_positions(SAVED, looks=5, fewest=1) == (200, 400, 900, 1400, 1900, 2400)
+
+
+def test_no_look_comes_before_the_smallest_k_can_be_taken():
+    assert look_positions(SAVED, looks=24, fewest=4)[0] == 400
+    assert look_positions(SAVED, looks=4, fewest=4) == (600, 1200, 1800, 2400)
+    with pytest.raises(StudyError, match="save more often, or lower it"):
+        look_positions(SAVED[:3], looks=4, fewest=4)
+
+
+def test_one_look_is_the_end_and_its_half():
+    assert look_positions([100], looks=1, fewest=1) == (100,)
+    assert look_positions(SAVED, looks=1, fewest=1) == (1200, 2400)
+
+
+def test_j_is_relative_to_the_baseline_at_the_same_tokens_and_knows_nothing_later():
+    probe = {("a", 100): 2.0, ("b", 100): 2.1, ("a", 200): 1.0, ("b", 200): 1.5, ("b", 300): 1.0, ("a", 300): None}
+    assert loss_gaps(probe, "b", baseline="a", tokens=100) == [(100, pytest.approx(0.05))]
+    assert [at for at, _ in loss_gaps(probe, "b", baseline="a", tokens=900)] == [100, 200]
