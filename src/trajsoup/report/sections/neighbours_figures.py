@@ -97,7 +97,9 @@ def over_budget(found: Sequence[Placed]) -> Figure:
     levels = list(dict.fromkeys(p.level for p in found))
     colours = style.colours_of(levels)
     for level in levels:
-        points = [p for p in found if p.level == level]
+        points = sorted(
+            (p for p in found if p.level == level), key=lambda p: p.ours
+        )  # a legend has the first one's colour
         figure.add_scatter(
             x=[p.tokens / size for p in points],
             y=[p.loss for p in points],
