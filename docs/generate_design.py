@@ -48,7 +48,7 @@ def _values(one: Ahead) -> list[float | None]:
 
 
 def _cells(values: list[float | None]) -> str:
-    return " | ".join("-" if v is None else f"{v:.2f}" if abs(v) >= 0.1 else f"{v:.5f}" for v in values)
+    return " | ".join("-" if v is None else f"{v:.3f}" for v in values)
 
 
 if __name__ == "__main__":

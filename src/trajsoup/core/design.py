@@ -150,8 +150,10 @@ def set_gains(pool: Pool, sets: NDArray[np.int64]) -> Array:
     """For each set: the least loss of its members minus that of their mean, L(S) = mean L - 4/N^2 sum of gaps."""
     n = sets.shape[1]
     losses = pool.losses[sets]
-    pairs = sum(pool.gaps[sets[:, i], sets[:, j]] for i, j in itertools.combinations(range(n), 2))
-    return losses.min(axis=1) - losses.mean(axis=1) + 4 / n**2 * np.asarray(pairs, np.float64)
+    pairs = np.zeros(len(sets))
+    for i, j in itertools.combinations(range(n), 2):
+        pairs += pool.gaps[sets[:, i], sets[:, j]]
+    return losses.min(axis=1) - losses.mean(axis=1) + 4 / n**2 * pairs
 
 
 def best_set(pool: Pool, *, n_branches: int) -> Pick:

@@ -80,5 +80,5 @@ def _best_policy(replays: Sequence[Replayed]) -> str:
 
 
 def _best_static(replays: Sequence[Replayed]) -> int:
-    shared = sorted(n for n in replays[0].static if all(n in r.static for r in replays))
+    shared = [n for n in sorted(replays[0].static) if all(n in r.static for r in replays)]
     return min(shared, key=lambda n: math.fsum(r.static[n] for r in replays))
