@@ -154,7 +154,7 @@ def save(model: torch.nn.Module, folder: Path, *, count: int) -> dict[str, Check
 
 
 def through_disk(out: Path, row: Row, tokens: TokenSet) -> float:
-    make_soup(plan_row(row), out, digest=False)
+    make_soup(plan_row(row), out, digest=None)
     return document_losses(load_model(open_checkpoint(out)), tokens).loss()
 
 

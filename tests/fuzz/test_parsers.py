@@ -70,7 +70,7 @@ def read_all(path):
     checkpoint = open_checkpoint(path)
     layout = make_layout(checkpoint)
     sink = MemorySink(layout)
-    blend({"a": checkpoint}, [Row(name="x", weights={"a": 1.0})], [sink], layout=layout, digest=False)
+    blend({"a": checkpoint}, [Row(name="x", weights={"a": 1.0})], [sink], layout=layout, digest=None)
 
 
 def leaves(value):

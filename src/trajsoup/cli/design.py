@@ -32,7 +32,7 @@ def design(
         int | None,
         typer.Option(min=2, help="Recipes to pick. Default: as many as the study has branches.", show_default=False),
     ] = None,
-    probe: Annotated[str, typer.Option(help="Length of a probe, as a share of the horizon.")] = "5%",
+    length: Annotated[str, typer.Option(help="Length of a probe, as a share of the horizon.")] = "5%",
     propose: Annotated[
         bool,
         typer.Option("--propose/--no-propose", help="Besides the study's branches, try recipes around the baseline."),
@@ -47,7 +47,7 @@ def design(
     from trajsoup.study.design.answer import design_study
     from trajsoup.study.file.study import load_training_study
 
-    share = parse_share(probe, where="--probe")
+    share = parse_share(length, where="--length")
     setup = load_training_study(study_file(study))
     with live() as on_progress, limited_instructions(), chosen_executor(engine, address) as executor:
         done = design_study(

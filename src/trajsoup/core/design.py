@@ -182,13 +182,13 @@ def sureness(picked: Pick, gaps: Gaps, draws: Sequence[Gaps], *, n_branches: int
     sets = candidate_sets(pools[0], n_branches=n_branches)
     mine = int(np.flatnonzero((sets == np.array(picked.members)).all(axis=1))[0])
     plain = 0  # the copies come first
-    gains = np.array([set_gains(pool, sets) for pool in pools])
+    gains: NDArray[np.float64] = np.array([set_gains(pool, sets) for pool in pools])
     drawn = gains[1:]
     low, high = np.percentile(drawn[:, mine], [2.5, 97.5]).tolist()
     beyond = drawn[:, mine] - drawn[:, plain]
     beyond_low, beyond_high = np.percentile(beyond, [2.5, 97.5]).tolist()
     return Sureness(
-        same=float(np.mean(drawn.argmax(axis=1) == mine)),
+        same=float(np.count_nonzero(drawn.argmax(axis=1) == mine) / len(drawn)),
         gain_low=low,
         gain_high=high,
         over_orders=float(gains[0, mine] - gains[0, plain]),

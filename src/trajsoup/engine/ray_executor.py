@@ -25,6 +25,8 @@ IDLE_SECONDS = 60.0  # how long no machine may be there before we give up
 AHEAD = 2  # tasks that a worker has, if its tasks are quick: the second hides the way there and back
 QUICK_SECONDS = 0.5
 PLENTY = 4  # items for each worker
+STARTS = 3  # of Ray on this machine, where it says that it took too long
+SLOW_START = "timed out during startup"
 STILLBORN = 20  # workers that may end before they began, one after the other
 
 
@@ -48,7 +50,8 @@ def ray_executor(
     if not joined:
         settings: dict[str, Any] = {"address": address} if address else _local(workers)
         try:
-            ray.init(
+            _start(
+                ray,
                 **settings,
                 log_to_driver=False,
                 logging_level="ERROR",
@@ -87,6 +90,21 @@ def _named(address: str | None) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _start(ray: Any, **settings: Any) -> None:
+    """Start or join Ray. It gives a node of its own 30 seconds, which a busy machine may not have: then once more."""
+    for _ in range(STARTS):
+        try:
+            ray.init(**settings)
+            return
+        except Exception as error:  # Ray raises no narrower one
+            if SLOW_START not in str(error):
+                raise
+            ray.shutdown()
+    raise ExecutorError(
+        f"Ray did not start on this machine, {STARTS} times: it is too busy; wait, or leave out --engine ray"
+    )
 
 
 def _local(workers: int | None) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_the_command_prints_the_answer_and_the_file(designed, monkeypatch):
     from trajsoup.study.design import answer
 
     monkeypatch.setattr(answer, "design_study", lambda *args, **kwargs: done)
-    result = CliRunner().invoke(app, ["design", str(study.path), "--branches", "3", "--probe", "10%", "--no-propose"])
+    result = CliRunner().invoke(app, ["design", str(study.path), "--branches", "3", "--length", "10%", "--no-propose"])
     assert result.exit_code == 0, result.output
     assert "Branch with EXP1" in result.output
     assert "study-designed.yaml" in result.output

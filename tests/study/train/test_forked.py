@@ -62,7 +62,7 @@ def test_a_server_that_is_killed_takes_its_branches_along(stuck):
     branch = stuck(server)
     server.close()
     assert branch.wait(60) == -signal.SIGKILL
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600  # on a busy machine it may take a while
     while Path(f"/proc/{branch.pid}").exists() and " Z " not in Path(f"/proc/{branch.pid}/stat").read_text():
         assert time.monotonic() < deadline, "a branch outlived its server"
         time.sleep(0.05)

@@ -276,7 +276,7 @@ def _doubts(sure: Sureness, *, documents: float, apart: tuple[float, float], poo
     if gap <= 2 * error:
         found.append(
             f"two orders of the baseline are not yet apart (gap {gap:.2g}, standard error {error:.2g}): use a longer "
-            "--probe, or more documents"
+            "--length, or more documents"
         )
     if sure.same < SAME_PICK:
         found.append("draws of the documents pick other recipes more often than not: those would do about as well")
