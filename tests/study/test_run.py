@@ -105,6 +105,8 @@ def test_the_model_to_take_is_whatever_validates_best(ran):
     assert sorted(i["weight"] for i in ingredients) == sorted(best.weights.values())
     raw = dataclasses.replace(rows.rows[0], validation_loss=best.validation_loss - 1)
     assert dataclasses.replace(rows, rows=(*rows.rows, raw)).best() is raw
+    same = dataclasses.replace(raw, name="ours", strategy="trajectory-soup")  # one model under two names
+    assert dataclasses.replace(rows, rows=(*rows.rows, raw, same)).best() is same
 
 
 def test_the_five_conditions_are_measured_from_the_records_they_name(ran):

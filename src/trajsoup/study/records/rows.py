@@ -14,6 +14,8 @@ from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import Record
 
+SOUP = "trajectory-soup"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenOn:
@@ -80,13 +82,16 @@ class RowsRecord(Record):
 
     def best_soup(self) -> RowRecord | None:
         """The Trajectory Soup of lowest validation loss, Limited or Extended."""
-        soups = [row for row in self.rows if row.strategy == "trajectory-soup"]
+        soups = [row for row in self.rows if row.strategy == SOUP]
         return min(soups, key=lambda row: inf if row.validation_loss is None else row.validation_loss, default=None)
 
     def best(self) -> RowRecord | None:
-        """The row of lowest validation loss, raw checkpoints included: the model to take, written as a folder."""
+        """The row of lowest validation loss, raw checkpoints included: the model to take, written as a folder.
+
+        Where every checkpoint is among the K best, Full Soup is the same model: then it goes by the name of ours.
+        """
         scored = [row for row in self.rows if row.validation_loss is not None]
-        return min(scored, key=lambda row: row.validation_loss or 0.0, default=None)
+        return min(scored, key=lambda row: (row.validation_loss or 0.0, row.strategy != SOUP), default=None)
 
     def winner_and_fixed(self) -> tuple[RowRecord, RowRecord] | None:
         """The best on validation of the rows that it chose, and the first in which nothing was free."""
