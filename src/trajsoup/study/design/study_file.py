@@ -14,6 +14,7 @@ from trajsoup.core.recipe import Recipe, Warmup
 from trajsoup.core.schedule import Schedule, Shape
 from trajsoup.errors import StudyError
 from trajsoup.store.publish import write_atomic
+from trajsoup.store.regular import read_small
 from trajsoup.store.yaml_file import load_yaml
 from trajsoup.study.file.study import Study, load_study
 from trajsoup.study.records.design import DesignRecord
@@ -51,7 +52,7 @@ def write_designed(study: Study, record: DesignRecord) -> Path:
     data["output"] = name
     head = f"# Written by `trajsoup design {study.path.name}`: see records/design.json for why these branches.\n"
     text = head + yaml.safe_dump(data, sort_keys=False)
-    if path.is_file() and path.read_text(encoding="utf-8") != text:
+    if path.is_file() and read_small(path) != text.encode():
         raise StudyError(f"{path} exists and has other branches than were picked now: move it away, then design again")
     write_atomic(path, text)
     try:
