@@ -2,6 +2,10 @@ import asyncio
 import dataclasses
 import json
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -143,7 +147,7 @@ def test_a_page_is_sent_in_pieces_of_one_copy(study, monkeypatch):
     app = make_app(study)
     assert app.state.live.current(whole=True)[1] is app.state.live.current(whole=True)[1]
     (study / "records" / "long.txt").write_text("x" * 5000)
-    for path in ("/", "/parts.json", "/files/records/long.txt"):
+    for path in ("/", "/parts.json", "/plotly.js", "/files/records/long.txt"):
         sent = []
 
         async def send(message, sent=sent):
@@ -158,6 +162,42 @@ def test_a_page_is_sent_in_pieces_of_one_copy(study, monkeypatch):
         bodies = [m["body"] for m in sent if m["type"] == "http.response.body"]
         assert sum(map(len, bodies)) >= 5000
         assert max(map(len, bodies)) <= 1000
+
+
+SERVER = """
+import sys
+from pathlib import Path
+from trajsoup.report.serve import LivePage, listening, run_server
+
+LivePage.current = lambda self, *, whole, page=b"x" * 49_000_000: ("v", page)
+bound = listening("127.0.0.1", 0)
+print(bound.getsockname()[1], flush=True)
+run_server(Path(sys.argv[1]), bound=bound, host="127.0.0.1", token=None)
+"""
+
+
+def test_forty_readers_who_stop_reading_a_page_of_49_mb_take_little_memory(study):
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(study)], stdout=subprocess.PIPE, text=True) as server:
+        port = int(server.stdout.readline())
+        readers = []
+        try:
+            for number in range(41):
+                readers.append(socket.create_connection(("127.0.0.1", port), timeout=120))
+                readers[-1].sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert readers[-1].recv(100).startswith(b"HTTP/1.1 200")
+                if number == 0:
+                    alone = resident_bytes(server.pid)
+            together = resident_bytes(server.pid)
+        finally:
+            for reader in readers:
+                reader.close()
+            server.kill()
+    assert together - alone < 100_000_000  # a copy each would be 2 GB
+
+
+def resident_bytes(pid):
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_pipe_in_the_place_of_an_outcome_does_not_stop_the_page(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import hmac
 import socket
@@ -92,16 +93,16 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.responses import PlainTextResponse, StreamingResponse
-    from starlette.responses import Response as Plain
     from starlette.routing import Route
 
     study = study.resolve()
     live = LivePage(study)
+    script = functools.cache(lambda: plotly_script().encode())
 
-    def sent(data: bytes, media_type: str) -> Response:
+    def sent(data: bytes, media_type: str, **headers: str) -> Response:
         """In pieces, each sent before the next is taken: what slow readers wait for is in memory once, for all of them."""
-        size = {"Content-Length": str(len(data))}
-        return StreamingResponse(pieces(data), media_type=media_type, headers=size)
+        said = {"Content-Length": str(len(data)), **headers}
+        return StreamingResponse(pieces(data), media_type=media_type, headers=said)
 
     def page(request: Request) -> Response:
         try:
@@ -116,7 +117,7 @@ def make_app(study: Path, *, token: str | None = None, hosts: tuple[str, ...] = 
             return PlainTextResponse(f"{error}\n", status_code=503)
 
     def plotly(request: Request) -> Response:
-        return Plain(plotly_script(), media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+        return sent(script(), "text/javascript", **{"Cache-Control": "max-age=86400"})
 
     def file(request: Request) -> Response:
         path = inside(study, request.path_params["path"])
