@@ -58,7 +58,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     command += ["--etag-hash", "", "--buffer-size", "0"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180  # a busy machine
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 break
