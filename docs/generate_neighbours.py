@@ -79,6 +79,8 @@ def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> list[s
             if (p.setting is not None and p.setting.value == "extended") is extended
             and (s := _from_soup(first, p, spreads, LOSS)) is not None
         ]
+        if not found:
+            continue
         better = sorted((one for one in found if one.clear < 0), key=lambda one: one.spread.mean)
         worse = sum(one.clear > 0 for one in found)
         best = min(found, key=lambda one: one.spread.mean)
