@@ -49,6 +49,12 @@ def test_one_that_disappears_is_an_error(plan, tmp_path):
         make_soup(plan, tmp_path / "soup", progress=lambda nbytes: (tmp_path / "c1" / "model.safetensors").unlink())
 
 
+def test_a_hard_link_is_refused_as_well_and_named_as_what_it_may_be(plan, tmp_path):
+    file = tmp_path / "c1" / "model.safetensors"
+    with pytest.raises(CheckpointError, match=r"run again \(its size and time of writing are as before: did a backup"):
+        make_soup(plan, tmp_path / "soup", progress=lambda nbytes: os.link(file, tmp_path / "backup"))
+
+
 def test_an_untouched_file_is_unchanged(plan, tmp_path):
     make_soup(plan, tmp_path / "soup")
     file = tmp_path / "soup" / "model.safetensors"

@@ -39,8 +39,14 @@ def require_unchanged(files: Sequence[Place], states: Sequence[State]) -> None:
         if now != before:
             raise CheckpointError(
                 f"{path} {'changed' if now else 'disappeared'} while it was read, so what was read is neither version: "
-                "nothing was written; wait until whatever writes there is done, and run again"
+                f"nothing was written; wait until whatever writes there is done, and run again{_linked(before, now)}"
             )
+
+
+def _linked(before: State, now: State | None) -> str:
+    """A hint where size and time of writing are as before. Both can be set back, so the file is not believed all the same."""
+    same = now is not None and len(now) == 4 and (*before[:2], before[3]) == (*now[:2], now[3])
+    return " (its size and time of writing are as before: did a backup link it, or somebody change its rights?)" * same
 
 
 def _now(path: Place) -> State | None:
