@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trajsoup.cli.console import progress_bar, say, show_json, show_notes, show_table
+from trajsoup.cli.console import progress_bar, say, show_json, show_notes
+from trajsoup.cli.merge_shown import show_left_out, show_plan, show_row, show_screen
 from trajsoup.cli.options import (
     FORMAT_HELP,
     Address,
@@ -314,11 +315,11 @@ def merge(
     if dry_run:
         if output is not None:
             require_output(plan, place(output))
-        _show_plan(plan, output, as_json=as_json)
+        show_plan(plan, output, as_json=as_json)
         return
     assert output is not None
     if not as_json:
-        _show_screen(plan)
+        show_screen(plan)
         show_notes(plan.notes)
     with chosen_executor(engine, address) as executor, progress_bar("blending", plan.read_bytes) as progress:
         provenance = make_soup(
@@ -332,8 +333,8 @@ def merge(
     if as_json:
         show_json({"output": output, **provenance.record()})
         return
-    _show_row(plan)
-    _show_left_out(plan)
+    show_row(plan)
+    show_left_out(plan)
     say(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
 
 
@@ -445,99 +446,6 @@ def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
 def _was_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _show_plan(plan: SoupPlan, output: str | None, *, as_json: bool) -> None:
-    from trajsoup.engine.workers import default_buffer_bytes
-    from trajsoup.merge.plan import read_rate
-
-    rate, buffers = read_rate(plan), default_buffer_bytes(plan.checkpoints.values())
-    seconds = plan.read_bytes / rate
-    if as_json:
-        show_json(
-            {
-                "row": dict(plan.row.weights),
-                "position_unit": plan.unit,
-                "read_bytes": plan.read_bytes,
-                "write_bytes": plan.layout.nbytes,
-                "files": [file.name for file in plan.layout.files],
-                "buffer_bytes": buffers,
-                "read_seconds": seconds,
-                "screen": [
-                    {
-                        "branch": v.branch,
-                        "loss_gap": v.loss_gap,
-                        "spread": v.spread,
-                        "verdict": v.word,
-                        "admitted": v.admitted,
-                        "forced": v.forced,
-                    }
-                    for v in plan.verdicts
-                ],
-                "notes": plan.notes,
-            }
-        )
-        return
-    _show_screen(plan)
-    show_notes(plan.notes)
-    _show_row(plan)
-    say(f"reads   {format_bytes(plan.read_bytes)} from {len(plan.checkpoints)} checkpoints, once")
-    say(
-        f"writes  {format_bytes(plan.layout.nbytes)} in {len(plan.layout.files)} files to {output or '(no --output yet)'}"
-    )
-    say(f"memory  about {format_bytes(buffers)} of buffers, whatever the size of the model")
-    say(f"time    about {seconds:,.1f} s to read at {format_bytes(rate)}/s (a sample); writing comes on top")
-    say("nothing was written (--dry-run)")
-
-
-def _show_screen(plan: SoupPlan) -> None:
-    if plan.verdicts:
-        rows = [
-            [
-                v.branch,
-                v.tokens,
-                v.loss,
-                v.baseline_loss,
-                v.gap,
-                "as logged" if v.window_tokens is None else v.window_tokens,
-                v.word,
-            ]
-            for v in plan.verdicts
-        ]
-        columns = [
-            "branch",
-            f"compared at ({plan.unit})",
-            "train loss",
-            "baseline's",
-            "gap J",
-            "smoothed over",
-            "verdict",
-        ]
-        show_table("Compatibility screen", columns, rows)
-
-
-def _show_left_out(plan: SoupPlan) -> None:
-    """At the end, where it is read: a soup of fewer branches than were named."""
-    out = [v for v in plan.verdicts if not v.admitted]
-    if out:
-        why = ", ".join(f"{v.branch} has J {v.gap}, above {v.tolerance:.1%}" for v in out)
-        cure = " ".join(f"--force {v.branch}" for v in out)
-        say(f"{len(plan.verdicts) - len(out)} of {len(plan.verdicts)} branches are in it: {why} ({cure} takes all)")
-
-
-def _show_row(plan: SoupPlan) -> None:
-    rows = []
-    for key, weight in plan.row.weights.items():
-        c = plan.candidates.get(key)
-        rows.append(
-            [Path(key).name, c.branch, c.tokens, f"{weight:.6g}", c.val_loss, c.accuracy]
-            if c
-            else [Path(key).name, "", None, f"{weight:.6g}", None, None]
-        )
-    columns = ["ingredient", "branch", plan.unit, "weight", "val loss", "accuracy"]
-    if not plan.candidates:
-        columns, rows = ["ingredient", "weight"], [[key, f"{weight:.6g}"] for key, weight in plan.row.weights.items()]
-    show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:
