@@ -103,12 +103,14 @@ def test_what_learns_lowers_the_loss_it_learns_from_and_counts_its_tokens(tmp_pa
     checkpoints = save_checkpoints(tmp_path, CONFIGS["tied llama"], count=3)
     slopes = answers(checkpoints)
     paths = {str(c.path): c for c in checkpoints.values()}
-    slopes = Slopes(checkpoints=paths, source=slopes.source, tokens=slopes.tokens, window=16)
+    heard = []
+    slopes = Slopes(checkpoints=paths, source=slopes.source, tokens=slopes.tokens, window=16, progress=heard.append)
     saved = (Candidate(key=key, branch="A", tokens=i) for i, key in enumerate(paths, 1))
     allowed = Freedom(pools=(Pool(branch="A", candidates=tuple(saved)),), stops=(Stop(branches=("A",)),))
     method = METHODS[name]
     asking = method.ask(allowed, **method.settings({"steps": "12", **given}))
     (found,) = settle([asking], lambda rows: {}, measuring=measure, descending=slopes)
+    assert heard == list(range(1, 13))
     row, mean = found.option, option(dict.fromkeys(paths, 1 / 3))
     losses = [slopes(Descend(option=o, keys=tuple(paths), batch=0)).loss for o in (mean, row)]
     assert losses[1] < losses[0]

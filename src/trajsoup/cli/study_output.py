@@ -73,9 +73,9 @@ class StageLines:
         suffix = "" if not seed else f" (seed {seed})"
         say(f"{name}{suffix}", err=True)
 
-    def score(self, what: str, done: int, total: int) -> None:
-        """Rows are being scored."""
+    def score(self, what: str, done: int, total: int | None) -> None:
+        """Rows are being scored, or gradients taken until a method has enough of them."""
         now = time.monotonic()
         if done == total or now - self._last >= (1 if sys.stderr.isatty() else PLAIN_SECONDS):
             self._last = now
-            say(f"  {what}: {done} of {total} rows", err=True)
+            say(f"  {what}: {done:,}" + ("" if total is None else f" of {total:,} rows"), err=True)

@@ -8,7 +8,7 @@ part of the gradient: never a stack of checkpoints. So memory beyond one model i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ class Slopes:
     tokens: Mapping[Split, TokenSet]  # validation, and training documents where there are any
     window: int
     options: Options | None = None
+    progress: Callable[[int], None] = lambda answered: None
     _model: Any = None
     _known: dict[tuple[Any, ...], Slope] = field(default_factory=dict[tuple[Any, ...], Slope])
     _batches: dict[Split, list[Batch]] = field(default_factory=dict[Split, list[Batch]])
@@ -54,6 +55,7 @@ class Slopes:
         asked = (request.option.name, request.keys, request.batch, request.on, request.parts)
         if asked not in self._known:
             self._known[asked] = self._answer(request)
+            self.progress(len(self._known))
         return self._known[asked]
 
     def _answer(self, request: Descend) -> Slope:

@@ -287,6 +287,7 @@ class Workbench:
             },
             window=self.scorer.settings.validation.window,
             options=self.options,
+            progress=lambda answered: self.progress("gradients", answered, None),
         )
 
     def scoring(self, what: str) -> Scoring:

@@ -54,5 +54,6 @@ def scoring_on(
             source=source,
             tokens={Split.VALIDATION: scorer.corpus.validation},
             window=scorer.settings.validation.window,
+            progress=lambda answered: progress("gradients", answered, None),
         )
         yield lambda rows: scorer.validate(rows, what="choosing"), slopes

@@ -34,10 +34,10 @@ WINDOW = 256  # of models of up to SMALL_CONTEXT positions, which the embedded o
 SMALL_CONTEXT = 512
 LARGEST_WINDOW = 8192
 Scores = TypeVar("Scores", ValidationScores, TestScores)
-OnScore = Callable[[str, int, int], None]  # what, done, total
+OnScore = Callable[[str, int, int | None], None]  # what, done, total; None: nobody knows yet
 
 
-def silent(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int | None) -> None:
     """For who does not watch."""
 
 
