@@ -164,6 +164,22 @@ def test_the_error_of_logged_losses_is_that_of_both_branches():
     assert found.noise is Noise.LOGGED
 
 
+def test_a_mean_over_the_whole_run_beside_one_over_its_end_is_undecided():
+    def saved(branch, tokens, loss, window):
+        return Candidate(key=f"{branch}/{tokens}", branch=branch, tokens=tokens, train_loss=loss, window_tokens=window)
+
+    whole = Pool(
+        branch="EXP1", candidates=tuple(saved("EXP1", t, x, 100) for t, x in ((100, 3.0), (200, 2.0), (300, 1.8)))
+    )
+    for window, word, noise in ((300, "undecided: admitted", Noise.WINDOWS), (150, "rejected", None)):
+        alone = Pool(
+            branch="EXP2", candidates=(saved("EXP2", 300, 2.27, window),)
+        )  # all that save_total_limit=1 leaves
+        found = screen([whole, alone], baseline="EXP1")[1]
+        assert (found.word, found.noise) == (word, noise)
+    assert "deleted" in Noise.WINDOWS.cure
+
+
 def test_without_a_named_baseline_the_order_of_the_branches_decides_nothing():
     pools = [jumping("a", [0.0] * 4), jumping("b", [0.021] * 4)]
     for order in (pools, pools[::-1]):

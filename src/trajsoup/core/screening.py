@@ -25,6 +25,7 @@ from trajsoup.errors import ScreenError, UncomparableError
 
 TOLERANCE = 0.01  # epsilon of the paper
 SPREAD = 2.0  # standard deviations of J that its spread reaches to each side
+LIKE = 2.0  # losses that are means of stretches this many times apart in length are not alike
 LAST = 7  # values of J, up to a position, that tell its noise there
 
 
@@ -34,6 +35,7 @@ class Noise(StrEnum):
     PIECES = "pieces of the probe"
     LOGGED = "logged losses"
     CHECKPOINTS = "the last checkpoints"
+    WINDOWS = "losses smoothed over different lengths"
 
     @property
     def cure(self) -> str:
@@ -42,6 +44,7 @@ class Noise(StrEnum):
             Noise.PIECES: "a larger probe (evaluate.probe_tokens)",
             Noise.LOGGED: "losses logged more often, or a probe of the same documents for all (trajsoup run)",
             Noise.CHECKPOINTS: "more checkpoints, or training on until J settles",
+            Noise.WINDOWS: "the checkpoints that were deleted, or a probe of the same documents for all (trajsoup run)",
         }[self]
 
 
@@ -278,7 +281,8 @@ def _noise(gaps: Sequence[float], at: Candidate, reference: Sequence[Candidate],
 
     Over checkpoints by second differences, which a steady drift does not have: a branch that leaves is no noise. Over
     pieces of a probe that both were scored on, the gaps of the pieces, in pairs. Over logged losses, which are of different
-    batches, both errors.
+    batches, both errors. Where one loss is the mean of a far longer stretch than the other, as that of the only checkpoint
+    that was kept, all that the baseline's loss fell by in that stretch.
     """
     found: dict[Noise, float] = {}
     last = np.asarray(gaps[-LAST:])
@@ -292,4 +296,8 @@ def _noise(gaps: Sequence[float], at: Candidate, reference: Sequence[Candidate],
     nearest = min(reference, key=lambda c: abs(c.tokens - at.tokens))
     if at.train_error is not None and nearest.train_error is not None:
         found[Noise.LOGGED] = math.hypot(at.train_error, _loss(at) / base * nearest.train_error) / base
+    lengths = [c.window_tokens for c in (at, nearest) if c.window_tokens]
+    if len(lengths) == 2 and max(lengths) > LIKE * min(lengths):
+        (before,) = _interpolated(reference, [at.tokens - max(lengths)], _loss)
+        found[Noise.WINDOWS] = abs(before / base - 1) / SPREAD
     return {kind: value for kind, value in found.items() if math.isfinite(value)}
