@@ -29,6 +29,15 @@ class Per(StrEnum):
     BYTE = "byte"  # UTF-8 bytes: comparable between tokenizers
 
 
+def effective_number(sizes: NDArray[np.int64]) -> float:
+    """How many of one size would say as much (Kish 1965).
+
+    >>> effective_number(np.array([10, 10, 10, 1000]))
+    1.06...
+    """
+    return float(sizes.sum() ** 2 / (sizes.astype(np.float64) ** 2).sum())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLosses:
     """Sums over the predicted tokens of each document. Padding and prompts are in none of them."""
@@ -42,7 +51,7 @@ class DocumentLosses:
     @property
     def effective_documents(self) -> float:
         """How many documents of one size would say as much: Kish's number, by tokens."""
-        return float(self.targets.sum() ** 2 / (self.targets.astype(np.float64) ** 2).sum())
+        return effective_number(self.targets)
 
     def only(self, documents: NDArray[np.bool_]) -> DocumentLosses:
         """Of some documents."""

@@ -5,6 +5,7 @@ import pytest
 
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
+from trajsoup.report.page import page_parts
 from trajsoup.report.sections.answer import HEADLINES, read_answer
 from trajsoup.report.study import open_study
 from trajsoup.study.records.answer import AnswerRecord
@@ -50,6 +51,20 @@ def test_two_models_that_are_one_are_the_same_and_not_uncertain(study, tmp_path)
     records.write(dataclasses.replace(compared, comparisons=()))
     (line,) = read_answer(open_study(copy)).lines
     assert line.verdict == "the same"
+
+
+def test_a_difference_without_an_interval_is_of_too_few_documents_and_not_noise(study, tmp_path):
+    copy = shutil.copytree(study, tmp_path / "study")
+    records = Records(copy, held=True)
+    answer, compared = records.require(AnswerRecord), records.require(ComparisonsRecord)
+    few = dataclasses.replace(answer.loss, low=None, high=None, p=None, p_holm=None)
+    records.write(dataclasses.replace(answer, loss=few))
+    records.write(dataclasses.replace(compared, comparisons=(few,)))
+    (line,) = read_answer(open_study(copy)).lines
+    assert (line.evidence, line.verdict) == (Evidence.TOO_FEW, "too few documents to say")
+    body = page_parts(open_study(copy)).body
+    assert "of too few documents to say more" in body
+    assert "cannot be told apart" not in body
 
 
 def test_a_study_without_an_answer_has_no_lines(tmp_path):

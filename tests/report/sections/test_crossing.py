@@ -69,7 +69,15 @@ def test_the_words_say_at_each_budget_which_side_the_interval_is_on(sweep):
         return crossing.says(found, Signal.LOSS)
 
     assert "+0.0100 nats at 600B" in said(0.005)
-    assert "+0.0100 nats (within its interval) at 600B" in said(-0.005)
+    assert "+0.0100 nats (zero lies in its interval) at 600B" in said(-0.005)
+
+
+def test_without_an_interval_nothing_is_said_to_lie_in_it(sweep):
+    found = [
+        (soup, serial, dataclasses.replace(c, difference=0.01, low=None, high=None))
+        for soup, serial, c in crossing.crossed(sweep, Signal.LOSS)
+    ]
+    assert "+0.0100 nats (too few for an interval) at 600B" in crossing.says(found, Signal.LOSS)
 
 
 def test_a_study_without_the_sweep_says_what_makes_it(tmp_path):

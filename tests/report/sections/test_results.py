@@ -70,7 +70,7 @@ def test_registered_comparisons_are_counted_by_their_verdicts_and_the_others_are
     assert other
     assert loss.says.startswith(
         f"Of {better + worse + noise} registered comparisons {better} hold, the opposite of {worse} holds, {noise} are "
-        f"within noise (Holm); {other} more are exploratory."
+        f"not certain (Holm); {other} more are exploratory."
     )
 
 

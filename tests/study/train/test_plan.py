@@ -1,13 +1,16 @@
 import json
 import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from tests.lm.test_validate import token_set
 from tests.study.studies import FIVE, SMALL, write_study
 from trajsoup.core.quantity import format_tokens
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.study.file.study import load_training_study
-from trajsoup.study.train.plan import plan_study, require_room, sized
+from trajsoup.study.train.plan import plan_study, require_room, sized, too_few
 
 CONFIG = {
     "model_type": "deepseek_v3", "hidden_size": 64, "vocab_size": 512, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -122,6 +125,20 @@ def test_a_fork_point_without_a_config_is_refused(tmp_path):
 def test_a_quantised_fork_point_is_refused(tmp_path):
     with pytest.raises(StudyError, match="dtype 'float8"):
         plan_study(study_of(tmp_path, dtype="float8_e4m3fn"))
+
+
+def test_held_out_sets_that_are_too_small_are_named_with_what_makes_them_larger(tmp_path):
+    study = study_of(tmp_path, SMALL + "    evaluate: {validation_tokens: 100, test_tokens: 2000}")
+    many, few = (
+        replace(token_set(*lines), digest="a" * 16) for lines in ([[1] * 9] * 40, [*([[1] * 9] * 10), [1] * 900])
+    )
+    found = too_few(study, SimpleNamespace(validation=many, test=few))
+    assert found == [
+        "10 validation documents are scored, as good as 10 of one size, and below 30 nothing can be chosen: raise "
+        "evaluate.validation_tokens, which leaves 30 out",
+        "11 test documents are scored, as good as 1 of one size, and below 30 no difference has an interval: add test "
+        "documents",
+    ]
 
 
 def test_validation_is_priced_on_the_tokens_that_a_run_reads(tmp_path):

@@ -25,6 +25,7 @@ VERDICTS = {
     Evidence.STRONG: "yes",
     Evidence.AGAINST: "no",
     Evidence.WITHIN_NOISE: "not certain",
+    Evidence.TOO_FEW: "too few documents to say",
     Evidence.EXPLORATORY: "exploratory",
 }
 
@@ -42,6 +43,7 @@ HEADLINE_WORDS = {
     Evidence.STRONG: "better",
     Evidence.AGAINST: "worse",
     Evidence.WITHIN_NOISE: "not certain",
+    Evidence.TOO_FEW: "too few documents to say",
     Evidence.EXPLORATORY: "exploratory",
 }
 

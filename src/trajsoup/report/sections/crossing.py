@@ -73,8 +73,7 @@ def says(found: Sequence[Crossed], signal: Signal) -> str:
     for n in sorted({soup.n_branches for soup, _, _ in found}):
         mine = [(soup, c) for soup, serial, c in found if soup.n_branches == n and serial.series == SERIAL]
         parts = [
-            f"{style.difference_text(c.difference, signal)}{'' if _excludes_zero(c) else ' (within its interval)'} at "
-            f"{style.tokens_text(soup.budget_tokens)}"
+            f"{style.difference_text(c.difference, signal)}{_doubt(c)} at {style.tokens_text(soup.budget_tokens)}"
             for soup, c in mine
         ]
         words.append(f"{n} branches: {', '.join(parts)}.")
@@ -84,6 +83,12 @@ def says(found: Sequence[Crossed], signal: Signal) -> str:
         "filled marks: the interval, over the documents of one seed, excludes zero. Solid: the serial run chooses its K "
         "freely; dashed, shown by a click on the legend: it merges as many as the soup."
     )
+
+
+def _doubt(c: ComparisonRecord) -> str:
+    if c.low is None or c.high is None:
+        return " (too few for an interval)"
+    return "" if _excludes_zero(c) else " (zero lies in its interval)"
 
 
 def _excludes_zero(c: ComparisonRecord) -> bool:

@@ -368,7 +368,7 @@ def _says(rows: Sequence[ComparisonRecord], names: Mapping[str, str]) -> str:
     worse = sum(c.evidence is Evidence.AGAINST for c in primary)
     words = (
         f"Of {counted(len(primary), 'registered comparison', 'registered comparisons')} {len(sure)} hold, the opposite of "
-        f"{worse} holds, {len(primary) - len(sure) - worse} are within noise (Holm); {len(rows) - len(primary)} more are "
+        f"{worse} holds, {len(primary) - len(sure) - worse} are not certain (Holm); {len(rows) - len(primary)} more are "
         "exploratory."
     )
     held = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from trajsoup.merge.branches import Screen
 from trajsoup.store.fields import Name
 from trajsoup.study.file.lm_eval import LmEval
 
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "xla", "mtia", "npu", "privateuseone")
 LATER = frozenset({"validation_items", "sweep_items", "device", "dtype", "window", "comparable"})
 ALL = "all"  # of `comparable`
 
@@ -85,6 +87,11 @@ class EvaluationPlan(Screen):
     def __post_init__(self) -> None:
         if self.rank_by is Signal.ACCURACY and not self.items and not (self.lm_eval and self.lm_eval.choose):
             raise StudyError("rank_by accuracy needs `items` of 1 or more, or `lm_eval` tasks to choose with")
+        kind, _, number = self.device.partition(":")
+        if kind not in DEVICES or not (number.isdigit() or kind == self.device):
+            near = difflib.get_close_matches(kind, DEVICES, n=1)
+            meant = f"; did you mean {near[0]}?" if near else f": write one of {', '.join(DEVICES)}, or cuda:1"
+            raise StudyError(f"device {self.device!r} is none of torch's{meant}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

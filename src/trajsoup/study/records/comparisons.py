@@ -19,6 +19,7 @@ class Evidence(StrEnum):
 
     STRONG = "strong"  # the model is better
     WITHIN_NOISE = "within noise"
+    TOO_FEW = "too few to say"  # documents or seeds: there is no interval
     AGAINST = "against"  # the reference is better
     EXPLORATORY = "exploratory"  # not registered: an interval and no verdict
 
@@ -32,7 +33,9 @@ class Evidence(StrEnum):
         """The verdict on a difference, model minus reference."""
         if not primary:
             return cls.EXPLORATORY
-        if value is None or p_holm is None or not p_holm <= SURE:
+        if value is None or p_holm is None:
+            return cls.TOO_FEW
+        if not p_holm <= SURE:
             return cls.WITHIN_NOISE
         return cls.STRONG if signal.improves(value) else cls.AGAINST
 

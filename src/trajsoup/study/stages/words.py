@@ -71,7 +71,8 @@ def _too_few(evaluations: EvaluationsRecord) -> list[str]:
     does = {Split.VALIDATION.value: "cannot choose", Split.TEST.value: "carry no interval"}
     return [
         f"The {split} documents {does[split]}: {count:.0f} of one size would say as much, and {FEWEST} are the least. "
-        "Add documents, or lower corpus.document_tokens where one outweighs the others."
+        f"Raise evaluate.{split}_tokens if it leaves documents out, add documents, or lower corpus.document_tokens where one "
+        "outweighs the others."
         for split, count in few.items()
     ]
 

@@ -19,8 +19,10 @@ from trajsoup.core.positions import Positions, shared_positions
 from trajsoup.core.quantity import format_bytes, format_tokens
 from trajsoup.core.recipe import Optimizer, Recipe, perturbations
 from trajsoup.core.retention import PeakDisk, peak_disk
+from trajsoup.core.scores import FEWEST, effective_number
 from trajsoup.errors import OutputError, RecipeError, StudyError
 from trajsoup.lm.corpus import Corpus, CorpusSpec
+from trajsoup.lm.probe import probe_of
 from trajsoup.lm.upcycling import require_dense
 from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.study import Limited, Study
@@ -159,7 +161,28 @@ def on_corpus(plan: Plan, corpus: Corpus | None) -> Plan:
         return plan
     require_sources(plan.study, corpus, horizon=plan.positions.horizon, sequence_length=plan.sequence_length)
     sizes = {"train_tokens": corpus.train.n_tokens, "validation_tokens": corpus.validation.n_tokens}
-    return sized(plan, **sizes, vocab_size=corpus.vocab_size)
+    found = sized(plan, **sizes, vocab_size=corpus.vocab_size)
+    return replace(found, notes=(*found.notes, *too_few(plan.study, corpus)))
+
+
+def too_few(study: Study, corpus: Corpus) -> list[str]:
+    """A warning for each held-out set that will be too small to choose by, or to report on."""
+    said = study.evaluation
+    sets = {"validation": (corpus.validation, said.validation_tokens), "test": (corpus.test, said.test_tokens)}
+    notes: list[str] = []
+    for name, (tokens, limit) in sets.items():
+        if not tokens.n_documents:
+            continue
+        scored = probe_of(tokens, max_tokens=limit)
+        count = effective_number(scored.targets)
+        left_out = tokens.n_documents - scored.n_documents
+        cure = f"raise evaluate.{name}_tokens, which leaves {left_out:,} out" if left_out else f"add {name} documents"
+        if count < FEWEST:
+            notes.append(
+                f"{scored.n_documents:,} {name} documents are scored, as good as {count:.0f} of one size, and below {FEWEST} "
+                f"{'nothing can be chosen' if name == 'validation' else 'no difference has an interval'}: {cure}"
+            )
+    return notes
 
 
 def sized(plan: Plan, *, train_tokens: int, validation_tokens: int, vocab_size: int | None = None) -> Plan:
