@@ -36,8 +36,10 @@ ELSEWHERE = "the static N that was best in the other seeds"
 FEW = 5  # seeds, below which the page says that they are few
 WEIGHTS = """\
 `--method quadratic` over all admitted branches at the full horizon (Extended). Weights are fitted on one half of the
-validation documents and taken where the other half finds them better by more than a standard error; else the soup that
-validation chose stays. The promised gain is that of the quadratic model over equal weights."""
+validation documents and taken where the other half finds them better by more than a standard error; else the best soup of all
+these branches with equal weights stays. The plain choice, Trajectory Soup (Extended) as validation chose it, may leave
+branches out, so the two can differ where nothing is taken. The promised gain is that of the quadratic model over equal
+weights."""
 SPLIT = """\
 `trajsoup plan STUDY --budget`, with the tokens of one run: the law is fitted on soups of one and two branches at horizons
 below T, and promises the loss of N branches of T/N. Losses on test are means over all sets of N branches, at the K that was
@@ -50,7 +52,8 @@ RECIPES = """\
 As `trajsoup design` does with probes: gains of pairs of single checkpoints at the first horizon (T/4, validation) promise
 the set of N recipes whose average gains most over the best of them. Held to it: the gains of the same pairs at T on test
 (Spearman's correlation; the error of a recipe's gains when the law is fitted without it, beside promising the mean), the
-gain of the picked set, and the Trajectory Soup of the picked set at T against that of the first N recipes of the paper."""
+gain of the picked set, and the Trajectory Soup of the picked set at T against that of the first N recipes of the paper. The
+branches of the study stand in for probes; those of `design` are shorter and read one order of the data."""
 INTRO = """\
 What was chosen was chosen on validation; what is measured is the loss on {documents:,} test documents, in nats a token. A
 difference is the method minus the plain choice on the same documents: below zero the method is better. Intervals (95 %) are
@@ -120,11 +123,21 @@ def page(seeds: Seeds, plan: PlanRecord) -> str:
                 for part in parts
             ),
             "",
-            DEFAULTS,
+            f"{_sides(parts)} {DEFAULTS}",
             "",
             *(line for part in parts for line in _shown(part)),
         ]
     )
+
+
+def _sides(parts: Sequence[Part]) -> str:
+    """Which ideas beat the plain choice in all that counts, and which do not."""
+    letters = {
+        part.title[0]: bool(part.verdicts) and all(d.better for _, d in part.duels if d.registered) for part in parts
+    }
+    won = ", ".join(letter for letter, better in letters.items() if better) or "none"
+    rest = ", ".join(letter for letter, better in letters.items() if not better) or "none"
+    return f"The plain choice is beaten in all of this by: {won}. Not, or not in all of it, by: {rest}."
 
 
 def verdict(found: Duel) -> str:
@@ -137,16 +150,16 @@ def verdict(found: Duel) -> str:
 
 def interval(found: Duel) -> str:
     """The mean over seeds with its interval, and in how many seeds it is below zero."""
-    crossed = found.over_seeds
-    between = "" if crossed is None else f" [{crossed.low:+.4f}, {crossed.high:+.4f}]"
-    below = sum(value < 0 for value in found.by_seed.values())
-    return f"{found.mean:+.4f}{between}, better in {below} of {len(found.by_seed)} seeds"
+    crossed, values = found.over_seeds, found.by_seed.values()
+    between = "" if crossed is None else f" [{crossed.low:+.5f}, {crossed.high:+.5f}]"
+    same = f", the same model in {n}" if (n := sum(value == 0 for value in values)) else ""
+    return f"{found.mean:+.5f}{between}, better in {sum(value < 0 for value in values)} of {len(values)} seeds{same}"
 
 
-def duels_of(mine: Losses, plains: Mapping[str, Losses], *, registered: bool = True) -> dict[str, Duel]:
-    """One model against several plain choices. What only hindsight knows is told beside, and no verdict hangs on it."""
+def duels_of(mine: Losses, plains: Mapping[str, Losses], *, beside: Sequence[str] = ()) -> dict[str, Duel]:
+    """One model against several choices. Those beside, and what only hindsight knows, are no part of the verdict."""
     return {
-        name: duel(mine, plain, against=name, registered=registered and "hindsight" not in name)
+        name: duel(mine, plain, against=name, registered=name not in beside and "hindsight" not in name)
         for name, plain in plains.items()
     }
 
@@ -160,9 +173,9 @@ def weights_part(seeds: Seeds) -> Part:
         plain = {"the soup that validation chose": {seed: w.plain for seed, w in of.items()}}
         equal = {"equal weights": {seed: w.uniform for seed, w in of.items()}}
         taken = duels_of({seed: w.taken for seed, w in of.items()}, plain)
-        tried = duels_of({seed: w.tried for seed, w in of.items()}, equal, registered=False)
-        duels += [(f"weights over {over}", one) for one in taken.values()]
-        duels += [(f"weights over {over}, taken or not,", one) for one in tried.values()]
+        tried = duels_of({seed: w.tried for seed, w in of.items()}, equal, beside=list(equal))
+        duels += [(f"weighing {over}", one) for one in taken.values()]
+        duels += [(f"weighing {over}, taken or not,", one) for one in tried.values()]
         rows = [
             (
                 seed,
@@ -212,10 +225,10 @@ def split_part(seeds: Seeds) -> Part:
         "seed",
         "promised N",
         "best N",
-        "promised over one",
-        "on test",
-        "promised over all",
-        "on test ",
+        "promised gain over one",
+        "gain over one on test",
+        "promised gain over all",
+        "gain over all on test",
         "regret",
     )
     return Part(
@@ -245,8 +258,8 @@ def adapting_part(seeds: Seeds) -> Part:
             "always all branches": {s: a.static(sizes[s][-1], budget=budget) for s, a in of.items()},
             "the best static N in hindsight": {s: a.hindsight(budget=budget) for s, a in of.items()},
         }
-        found = duels_of(mine, plains)
-        duels += [(f"adaptive branches with {h} T tokens", one) for one in found.values()]
+        found = duels_of(mine, plains, beside=[name for name in plains if name != ELSEWHERE])
+        duels += [(f"adapting with {'' if h == 1 else f'{h} '}T tokens", one) for one in found.values()]
         mended = {seed: a.policy(tuned[seed], budget=budget) for seed, a in of.items()}
         found["tuned"] = duel(mended, plains["the best static N in hindsight"], against="hindsight", registered=False)
         rows.append((f"{h} T", *(interval(one) for one in found.values())))
@@ -333,8 +346,21 @@ def recipes_part(seeds: Seeds) -> Part:
     return Part(
         title="D. Recipes designed before they run",
         says=RECIPES,
-        tables=(_table("recipes", "Sets picked at the first horizon", columns, rows),),
+        tables=(_table("recipes", "Sets picked at the first horizon", columns, rows, notes=_left_out(seeds)),),
         duels=tuple(duels),
+    )
+
+
+def _left_out(seeds: Seeds) -> tuple[str, ...]:
+    """Whether early gains tell those of a recipe that the law has not seen."""
+    every = [next(iter(one.picked.values())).ahead for one in seeds.values() if one.picked]
+    pairs = [(a.error, a.error_of_mean) for a in every if a.error is not None and a.error_of_mean is not None]
+    if not pairs:
+        return ()
+    better = sum(mine < plain for mine, plain in pairs)
+    return (
+        "The gains of a recipe that was left out are told better by its early ones than by the mean of the others in "
+        f"{better} of {len(pairs)} seeds.",
     )
 
 

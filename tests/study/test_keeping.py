@@ -122,7 +122,7 @@ def test_a_checkpoint_that_should_have_been_deleted_when_it_was_killed_counts_as
         ("    keep: needed\n", "'crossing' takes other ones.*write `sweeps: \\[\\]`"),
         (NEEDED + "    trainer: {command: train.sh}\n", "a command cannot be told: use the builtin"),
         (NEEDED + "    allocation: adaptive\n", "leave out `allocation`"),
-        (NEEDED + "    neighbours: [wsd]\n", "`neighbours` goes back"),
+        (NEEDED + "    neighbours: [wsd]\n", "leave out `neighbours`"),
     ],
 )
 def test_what_would_need_deleted_checkpoints_is_refused(tmp_path, fork_point, more, message):

@@ -161,6 +161,7 @@ def test_the_page_tells_of_each_idea_whether_it_beats_the_plain_choice(held, ben
     words = ("beats", "loses to", "cannot be told from", "ends with the same model as")
     verdicts = [line for line in text.splitlines() if line.startswith("- **")]
     assert all(any(word in line for word in words) for line in verdicts)
+    assert "The plain choice is beaten in all of this by: " in text
 
 
 def test_a_duel_says_beats_only_where_the_whole_interval_does(held):

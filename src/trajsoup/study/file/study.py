@@ -188,7 +188,8 @@ class Study(Setup):
         if self.allocation is not None:
             self._require_adaptable()
         if self.keep is Keep.NEEDED:
-            require_sparing(self)
+            others = {"connectivity": self.connectivity, "neighbours": self.neighbours, "allocation": self.allocation}
+            require_sparing(trainer=self.trainer, sweeps=self.sweeps, methods=self.evaluation.methods, others=others)
         if self.neighbours is not None:
             if not isinstance(self.trainer, Builtin):
                 raise StudyError("neighbours are trained by the builtin trainer: leave out `neighbours`, or `command`")
