@@ -131,7 +131,7 @@ def test_a_head_that_dies_ends_the_command_and_the_study_goes_on_with_a_new_one(
 def test_a_study_that_trains_in_stretches_makes_the_same_bytes_as_on_this_machine(tmp_path, fork_point, more):
     found = {}
     for engine in ("local", "ray"):
-        study = command.prepared(tmp_path / engine, fork_point, change=lambda text: text + more)
+        study = command.prepared(tmp_path / engine / "study", fork_point, change=lambda text: text + more)
         process = command.start(study, "--engine", engine)
         try:
             command.finish(process, study)
