@@ -119,6 +119,21 @@ def test_the_page_shows_the_last_look_to_this_machine_alone_and_loads_itself_aga
     assert text.count("<tr>") == 3 + len(found.lines) + len(found.runs) + MOST_LOOKS
 
 
+def test_the_command_tells_the_address_of_its_page_and_refuses_a_port_that_is_taken(runs):
+    pytest.importorskip("uvicorn")
+    from trajsoup.report.serve import listening
+
+    paths, _ = runs
+    with listening("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        taken = CliRunner().invoke(app, ["watch", *map(str, paths), "--once", "--serve", str(port)])
+    assert taken.exit_code == 1
+    assert f"cannot listen on port {port}" in taken.output
+    shown = CliRunner().invoke(app, ["watch", *map(str, paths), "--until", "saturated", "--serve", str(port)])
+    assert shown.exit_code == 0, shown.output
+    assert f"http://127.0.0.1:{port}/" in shown.output
+
+
 def test_a_name_on_the_page_is_text(runs):
     paths, _ = runs
     pytest.importorskip("jinja2")
