@@ -20,6 +20,7 @@ demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 results: $(VENV)/.dev  ## docs/results*.md: five seeds of the paper and the wsd preset, two hours on two cores; goes on where it was
 	$(BIN)/trajsoup demo --preset paper --output results-output
 	$(BIN)/python docs/generate_results.py results-output results.md "Results of the embedded study"
+	$(BIN)/python docs/generate_wishes.py results-output
 	$(BIN)/trajsoup demo --preset wsd --output results-output-wsd
 	$(BIN)/python docs/generate_results.py results-output-wsd results-wsd.md "Results with a decaying learning rate"
 

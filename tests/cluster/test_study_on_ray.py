@@ -123,6 +123,26 @@ def test_a_head_that_dies_ends_the_command_and_the_study_goes_on_with_a_new_one(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    ["allocation: {tokens: 24k, looks: 3, sure: 0}\n", "keep: needed\nsweeps: []\n"],
+    ids=["adaptive", "keeping what is needed"],
+)
+def test_a_study_that_trains_in_stretches_makes_the_same_bytes_as_on_this_machine(tmp_path, fork_point, more):
+    found = {}
+    for engine in ("local", "ray"):
+        study = command.prepared(tmp_path / engine / "study", fork_point, change=lambda text: text + more)
+        process = command.start(study, "--engine", engine)
+        try:
+            command.finish(process, study)
+        finally:
+            command.end(process)
+        found[engine] = command.results(study)
+    assert found["ray"] == found["local"]
+    assert "records/answer.json" in found["ray"]
+
+
+@pytest.mark.slow
 def test_a_branch_that_hangs_is_ended_and_goes_on_from_its_last_checkpoint(tmp_path, fork_point, undisturbed):
     def impatient(text):
         return text + "trainer: {builtin: {stalled_after: 120}}\n"

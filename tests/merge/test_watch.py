@@ -1,12 +1,16 @@
 """`trajsoup watch`: what could be had now, of runs that are still going on."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
 import threading
 import time
 import tracemalloc
+import urllib.error
+import urllib.request
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from typer.testing import CliRunner
 from tests.bowls import SIZE, make_bowl, write_point, write_run
 from tests.merge.test_quadratic import documents_of
 from trajsoup.cli.app import app
+from trajsoup.cli.watch import watch
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.watch import fingerprint, glance, look
 
@@ -90,6 +95,59 @@ def test_it_looks_once_and_prints_json(runs):
     data = json.loads(shown.stdout)
     assert [run["name"] for run in data["runs"]] == ["EXP1", "EXP2"]
     assert data["saturated"] is True
+
+
+def test_the_page_shows_the_last_look_to_this_machine_alone_and_loads_itself_again_soon(runs):
+    pytest.importorskip("uvicorn")
+    from trajsoup.report.serve import listening, serving
+    from trajsoup.report.watching import MOST_LOOKS, REFRESH_SECONDS, WatchPage
+
+    paths, bowl = runs
+    page = WatchPage()
+    with listening("127.0.0.1", 0) as bound, serving(lambda: page.html, bound=bound):
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}/"
+        assert "waiting" in fetched(address)
+        found = glance(scan_branches(paths), scoring=documents_of(bowl))
+        for _ in range(MOST_LOOKS + 1):
+            page.show(found)
+        text = fetched(address)
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            fetched(address, host="elsewhere.example")
+    assert f"Best now: Trajectory Soup ({found.best.made_of}), {found.best.loss:.4f}." in text
+    assert f'http-equiv="refresh" content="{REFRESH_SECONDS}"' in text
+    assert REFRESH_SECONDS + signature(watch).parameters["every"].default < 5  # seconds from a checkpoint to the page
+    assert text.count("<tr>") == 3 + len(found.lines) + len(found.runs) + MOST_LOOKS
+
+
+def test_the_command_tells_the_address_of_its_page_and_refuses_a_port_that_is_taken(runs):
+    pytest.importorskip("uvicorn")
+    from trajsoup.report.serve import listening
+
+    paths, _ = runs
+    with listening("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        taken = CliRunner().invoke(app, ["watch", *map(str, paths), "--once", "--serve", str(port)])
+    assert taken.exit_code == 1
+    assert f"cannot listen on port {port}" in taken.output
+    shown = CliRunner().invoke(app, ["watch", *map(str, paths), "--until", "saturated", "--serve", str(port)])
+    assert shown.exit_code == 0, shown.output
+    assert f"http://127.0.0.1:{port}/" in shown.output
+
+
+def test_a_name_on_the_page_is_text(runs):
+    paths, _ = runs
+    pytest.importorskip("jinja2")
+    from trajsoup.report.watching import WatchPage
+
+    found, page = glance(look(paths)), WatchPage()
+    page.show(dataclasses.replace(found, words=("<script>alert(1)</script>",)))
+    assert "<script>" not in page.html
+
+
+def fetched(address, *, host=None):
+    request = urllib.request.Request(address, headers={} if host is None else {"Host": host})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read().decode()
 
 
 def test_two_thousand_checkpoints_leak_nothing(tmp_path):

@@ -1,9 +1,7 @@
 """`plan STUDY --budget`: from records to an answer in words."""
 
 import dataclasses
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +10,6 @@ from tests.core.test_price import BRANCHES, T, a, b, losses_at
 from tests.study.studies import SMALL, write_study
 from trajsoup.cli.app import app
 from trajsoup.core.budget import Setting
-from trajsoup.core.price import AllocationCheck
 from trajsoup.core.splits import Split
 from trajsoup.errors import StudyError
 from trajsoup.study.file.study import load_study
@@ -21,8 +18,6 @@ from trajsoup.study.records.estimate import Estimate
 from trajsoup.study.records.files import writing
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.theory import CountEstimate, MeasuredSoup, TheoryRecord
-
-ROOT = Path(__file__).parents[2]
 
 
 def theory(*, spread=1.0, noise=0.0):
@@ -161,31 +156,6 @@ def test_a_record_of_before_says_how_to_make_it_again(study):
         records.write(dataclasses.replace(theory(), measured=(), counts=(count,)))
     with pytest.raises(StudyError, match=r"theory.json was made before .*`trajsoup run` makes it again"):
         price(output, parse_budget("600B"), machines=Machines())
-
-
-def test_the_table_over_seeds_has_a_line_for_each_and_their_means(study):
-    spec = importlib.util.spec_from_file_location("generate_price", ROOT / "docs" / "generate_price.py")
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
-    _, output = study
-    checks = (0.0, 0.02)
-    for seed, regret in enumerate(checks):
-        found = AllocationCheck(
-            predicted={"1": 2.5, "2": 2.4},
-            measured={"1": 2.5, "2": 2.45},
-            chosen=2,
-            best=2,
-            regret=regret,
-            regret_of_one=0.05,
-            regret_of_most=0.0,
-        )
-        folder = output if seed == 0 else output / "seeds" / "1"
-        folder.mkdir(parents=True, exist_ok=True)
-        with writing(folder) as records:
-            records.write(dataclasses.replace(theory(), allocation=found))
-    text = page.table(output, seeds=2)
-    assert text.count("\n| 0 |") == text.count("\n| 1 |") == 1
-    assert "| mean | | | 0.0100 | 0.0500 | 0.0000 | 0.0354 |" in text
 
 
 def test_runs_that_tell_no_flops_are_refused(study):

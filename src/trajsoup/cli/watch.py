@@ -37,6 +37,9 @@ def watch(
     validation: Validation = None,
     until: Annotated[Until | None, typer.Option(help="End, with code 0, when every run has levelled off.")] = None,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between looks at the folders.")] = 2.0,
+    serve: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Show it as a page too, at this port of this machine.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     tokens_per_step: TokensPerStep = None,
     metric: Metric = None,
@@ -46,7 +49,8 @@ def watch(
     from trajsoup.merge.watch import fingerprint, glance, look
 
     seen = None
-    with _scores(validation or []) as scoring_of, _screen(plain=as_json or once or not sys.stdout.isatty()) as show:
+    plain = as_json or once or not sys.stdout.isatty()
+    with _scores(validation or []) as scoring_of, _page(serve) as page, _screen(plain=plain) as show:
         while True:
             now = fingerprint(run_dirs)
             if now != seen:
@@ -54,6 +58,7 @@ def watch(
                 if study is not None:
                     with scoring_of(study) as scoring:
                         found = glance(study, scoring=scoring)
+                    page(found)
                     show_json(dataclasses.asdict(found)) if as_json else show(found)
                     if until is Until.SATURATED and found.saturated:
                         return
@@ -86,6 +91,23 @@ def _scores(documents: list[Path]) -> Iterator[Any]:
                 yield scoring
 
         yield of
+
+
+@contextlib.contextmanager
+def _page(port: int | None) -> Iterator[Any]:
+    """Who shows each look on a page, if anybody."""
+    if port is None:
+        yield lambda found: None
+        return
+    from trajsoup.report.serve import listening, serving
+    from trajsoup.report.watching import WatchPage
+    from trajsoup.report.writing import SERVING, require_libraries
+
+    require_libraries(("jinja2", *SERVING))
+    page, host = WatchPage(), "127.0.0.1"
+    with listening(host, port) as bound, serving(lambda: page.html, bound=bound):
+        show_notes([f"http://{host}:{port}/"])
+        yield page.show
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ class Ahead:
     error: float | None  # of late gaps of a left-out recipe, predicted from its early ones; root mean square
     error_of_mean: float | None  # the same when every pair is promised the mean of the others
     picked: tuple[str, ...]  # the set of largest promised gain early
+    promised_gain: float  # what it was promised early over the best of its anchors
     picked_gain: float  # what it gained late over the best of its anchors
     best_gain: float  # of the best set late
     mean_gain: float  # over all sets
@@ -74,6 +75,7 @@ def ahead(
         error=mine,
         error_of_mean=plain,
         picked=picked,
+        promised_gain=promised[picked],
         picked_gain=gained[picked],
         best_gain=max(gained.values()),
         mean_gain=math.fsum(gained.values()) / len(gained),

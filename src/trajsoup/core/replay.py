@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.statistics import Spread, spread_over_seeds
 from trajsoup.errors import TheoryError
 
 
@@ -26,41 +25,18 @@ class Replayed:
     static: Mapping[int, float]  # N -> regret
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regret:
-    """Over seeds, above the best static allocation in hindsight."""
-
-    budget: int
-    plain: Spread  # the policy as it comes
-    tuned: Spread  # the policy that was best in the other seeds
-    best_before: Spread  # the static N that was best in the other seeds
-    one: Spread  # always one branch
-    most: Spread  # always as many as there are
-    chosen: Mapping[str, str]  # seed -> the policy that was tuned for it
-
-
-def regrets(replays: Sequence[Replayed], *, plain: str) -> tuple[Regret, ...]:
-    """For every budget. Tuned over all budgets together: a policy that knows the budget beforehand is another one."""
+def tuned_elsewhere(replays: Sequence[Replayed]) -> dict[int, str]:
+    """Seed -> the policy that was best in the other seeds, over all budgets: one that knows the budget is another policy."""
     seeds = sorted({r.seed for r in replays})
     if len(seeds) < 2:
         raise TheoryError(f"{len(seeds)} seed was replayed, and tuning needs others: replay two at least")
-    tuned = {s: _best_policy([r for r in replays if r.seed != s]) for s in seeds}
-    found: list[Regret] = []
-    for budget in sorted({r.budget for r in replays}):
-        at = {r.seed: r for r in replays if r.budget == budget}
-        before = {s: _best_static([r for t, r in at.items() if t != s]) for s in at}
-        found.append(
-            Regret(
-                budget=budget,
-                plain=spread_over_seeds([r.policies[plain] for r in at.values()]),
-                tuned=spread_over_seeds([r.policies[tuned[s]] for s, r in at.items()]),
-                best_before=spread_over_seeds([r.static[before[s]] for s, r in at.items()]),
-                one=spread_over_seeds([r.static[min(r.static)] for r in at.values()]),
-                most=spread_over_seeds([r.static[max(r.static)] for r in at.values()]),
-                chosen={str(s): tuned[s] for s in at},
-            )
-        )
-    return tuple(found)
+    return {seed: _best_policy([r for r in replays if r.seed != seed]) for seed in seeds}
+
+
+def static_elsewhere(replays: Sequence[Replayed], *, budget: int) -> dict[int, int]:
+    """Seed -> the static N that was best in the other seeds at this budget."""
+    at = [r for r in replays if r.budget == budget]
+    return {r.seed: _best_static([other for other in at if other.seed != r.seed]) for r in at}
 
 
 def above_best(policies: Mapping[str, float], static: Mapping[int, float]) -> tuple[dict[str, float], dict[int, float]]:

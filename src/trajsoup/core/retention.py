@@ -15,6 +15,7 @@ from typing import Annotated
 
 from trajsoup.core.pool import Pool, ranked
 from trajsoup.core.quantity import Count
+from trajsoup.core.selection import usable
 from trajsoup.core.signal import Signal
 from trajsoup.errors import SelectionError
 
@@ -71,6 +72,25 @@ def prunable(
                     keep.add(c.key)
         found += [c.key for c in scored if c.key not in keep]
     return tuple(found)
+
+
+def still_needed(pool: Pool, *, stops: Sequence[int], top_k: int, rank_by: Signal = Signal.LOSS) -> set[str]:
+    """Keys of a branch that trains which a row of top K and final checkpoints at one of these stops may still take.
+
+    At a stop that it has passed, the K best by then are known for good. One that is not among the K best so far can be
+    among those of no later stop. The last saved stays, and so does what has no score yet.
+    """
+    if not pool.candidates:
+        return set()
+    last = max(pool.candidates, key=lambda c: c.tokens)
+    needed = {last.key} | {c.key for c in pool.candidates if c.score(rank_by) is None}
+    sound = usable(pool)
+    for stop in {*(s for s in stops if s <= last.tokens), last.tokens}:
+        by_then = sound.until(stop).candidates
+        scored = tuple(c for c in by_then if c.score(rank_by) is not None)
+        needed |= {c.key for c in ranked(scored, rank_by=rank_by)[:top_k]}
+        needed |= {c.key for c in by_then[-1:]}
+    return needed
 
 
 def peak_disk(runs: Sequence[int], *, policy: Retention, seeds: int = 1) -> PeakDisk:

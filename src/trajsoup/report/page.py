@@ -56,7 +56,7 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
     running = is_running(stages)
     specs = {f.name: f.spec() for shown in made for f in shown.content.figures}
     body = (
-        _environment()
+        environment()
         .get_template("body.html.j2")
         .render(
             title=study_title(records),
@@ -97,7 +97,7 @@ def render_page(records: Records, *, parts: Parts | None = None, live: str | Non
     """One HTML document: a file that stands alone, or, where `live` names the version shown, the page of a server."""
     parts = page_parts(records) if parts is None else parts
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             title=study_title(records),
@@ -120,19 +120,20 @@ def plotly_script() -> str:
     return get_plotlyjs()
 
 
-def _environment() -> Any:
+def environment() -> Any:
+    """Of all templates: what they are given is escaped, and what they are not given is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    found = Environment(
         loader=PackageLoader("trajsoup.report", ASSETS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"difference": difference_text, "size": size_text, "tokens": tokens_text}
-    environment.globals |= {"interval": interval_text, "Evidence": Evidence}
-    return environment
+    found.filters |= {"difference": difference_text, "size": size_text, "tokens": tokens_text}
+    found.globals |= {"interval": interval_text, "Evidence": Evidence}
+    return found
 
 
 def asset(name: str) -> str:

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,6 +282,29 @@ def run_server(study: Path, *, bound: socket.socket, host: str, token: str | Non
     app.state.stopping = lambda: server.should_exit  # open pages would keep the server alive
     threading.Thread(target=_warm, args=(app.state.live,), daemon=True).start()
     server.run(sockets=[bound])
+
+
+@contextlib.contextmanager
+def serving(html: Callable[[], str], *, bound: socket.socket) -> Iterator[None]:
+    """Serve one page to this machine, as `html` gives it at the moment, while the block runs."""
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.responses import HTMLResponse
+    from starlette.routing import Route
+
+    app = Starlette(
+        routes=[Route("/", lambda request: HTMLResponse(html()), methods=["GET"])],
+        middleware=[Middleware(_Guard, token=None, hosts=LOOPBACK)],
+    )
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, server_header=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def _warm(live: LivePage) -> None:

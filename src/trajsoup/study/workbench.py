@@ -28,6 +28,7 @@ from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.choosing.entries import Entry
 from trajsoup.study.choosing.field import Field
+from trajsoup.study.file.keep import TAKES_ALL, keeps_needed
 from trajsoup.study.file.lm_eval import require_tasks
 from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
@@ -39,6 +40,7 @@ from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.sweeps.table import Sweep, sweep_entries
 from trajsoup.study.train.branches import OnProgress
 from trajsoup.study.train.data import load_data
+from trajsoup.study.train.deleted import read_deleted
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study
 from trajsoup.study.train.processes import Status
 
@@ -111,11 +113,16 @@ class Workbench:
     @functools.cached_property
     def checkpoints(self) -> Mapping[str, Checkpoint]:
         """Every checkpoint of every branch, opened, and the fork point if it is known."""
-        keys = [c.key for run in self.train.runs for c in run.checkpoints]
+        keys = [c.key for run in self.train.runs for c in run.checkpoints if c.key not in self.gone]
         self._require_unpruned(keys)
         found = {key: open_checkpoint(self.place(key)) for key in keys}
         fork_point = self.fork_point
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
+
+    @functools.cached_property
+    def gone(self) -> Mapping[str, str]:
+        """Checkpoints that `keep: needed` has deleted: key -> identity, under which their own scores are known."""
+        return {key: one.sha256 for key, one in read_deleted(self.setup.output).items()}
 
     @functools.cached_property
     def fork_point(self) -> Place | None:
@@ -152,6 +159,7 @@ class Workbench:
             progress=self.progress,
             executor=self.executor,
             options=self.options,
+            gone=self.gone,
         )
 
     def require_tasks(self) -> None:
@@ -163,6 +171,7 @@ class Workbench:
         """The Gram matrix of these checkpoints, from what the study has kept as far as that goes."""
         from trajsoup.engine.kept_gram import FILE, kept_gram
 
+        self._require_there(keys)
         hashes = {c.key: c.sha256 for run in self.train.runs for c in run.checkpoints}
         if self.train.fork_point is not None:
             hashes[FORK_POINT] = self.train.fork_point
@@ -186,6 +195,13 @@ class Workbench:
             raise StudyError(
                 f"{gone[0]} and {len(gone) - 1} other checkpoints were pruned by the study's retention, and this needs them "
                 "all: put them back, or train the study again in another `output`"
+            )
+
+    def _require_there(self, keys: Sequence[str]) -> None:
+        if gone := [key for key in keys if key in self.gone]:
+            raise StudyError(
+                f"{gone[0]} and {len(gone) - 1} other checkpoints were deleted by the study's `keep: needed`, and geometry "
+                "needs them all: train the study again in another `output`, with `keep: all`"
             )
 
     def bare_pools(self) -> tuple[Pool, ...]:
@@ -244,6 +260,7 @@ class Workbench:
             rank_by=evaluation.rank_by,
             fork_point=None if self.fork_point is None else FORK_POINT,
             methods=evaluation.methods,
+            leaves_out=TAKES_ALL if keeps_needed(self.setup) else (),
         )
 
     @functools.cached_property
@@ -261,6 +278,7 @@ class Workbench:
         if request not in self._measured:
             from trajsoup.engine.gram import gram
 
+            self._require_there(request.keys)
             self._measured[request] = gram(
                 {key: self.checkpoints[key] for key in request.keys},
                 centre=request.centre,

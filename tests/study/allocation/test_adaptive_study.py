@@ -8,19 +8,23 @@ from tests.lm.stand_in import SEQUENCE
 from tests.study.tiny_study import TEXT, make_fork_point, make_study, small_documents
 from trajsoup.core.adaptive import Move
 from trajsoup.errors import StudyError
+from trajsoup.merge.verify import verify_soup
 from trajsoup.report.sections.allocation import section
+from trajsoup.report.writing import write_report
 from trajsoup.study.allocation.training import TrainingWorld
 from trajsoup.study.records.allocation import AllocationRecord
+from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.files import Records, writing
 from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.score.scorer import silent
 from trajsoup.study.stages import STAGES
+from trajsoup.study.status import stages_of
 from trajsoup.study.workbench import Workbench
 
 HORIZON = 24 * 8 * SEQUENCE
 EAGER = f"    allocation: {{tokens: {2 * HORIZON}, looks: 3, sure: 0, shorten: 1}}\n"
-NEEDED = ("plan", "train", "validation", "screen", "rows")
+EVERY = tuple(stage.name for stage in STAGES)
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +32,13 @@ def fork_point(tmp_path_factory):
     return make_fork_point(tmp_path_factory.mktemp("fork") / "model")
 
 
-def run(folder, study, *, stages=NEEDED):
+def run(folder, study, *, stages=EVERY):
     with writing(study.output) as records:
         bench = Workbench(
             study, cache=folder / "cache", progress=silent, corpus=small_documents(folder), records=records
         )
         for stage in STAGES:
-            if stage.name in stages:
+            if stage.name in stages and stage.is_wanted(study):
                 stage.run(bench)
     return Records(study.output)
 
@@ -65,6 +69,16 @@ def test_every_decision_has_its_reasons_and_the_page_shows_them(ran):
     (table,) = section(records).tables
     assert len(table.rows) == len(record.decisions)
     assert "tokens went into EXP1" in table.notes[0]
+
+
+def test_every_stage_follows_and_the_page_tells_of_the_decisions(ran):
+    _, study, records = ran
+    assert {stage.state for stage in stages_of(study)} == {"done"}
+    assert records.require(AnswerRecord).words
+    assert verify_soup(study.output / "soup", full=True)
+    page = write_report(study.output, images=False).page.read_text()
+    assert records.require(AllocationRecord).decisions[0].reasons[0].split(":")[0] in page
+    assert 'id="allocation"' in page
 
 
 def test_a_study_that_was_killed_makes_the_same_decisions_from_what_is_there(ran):

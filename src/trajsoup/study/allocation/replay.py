@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from trajsoup.core.adaptive import Curve, Policy, Table
 from trajsoup.core.allocating import Played, play, statics
 from trajsoup.core.replay import Replayed, above_best, mean_over_orders
-from trajsoup.core.scores import ValidationScores
+from trajsoup.core.scores import DocumentLosses, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.study.allocation.tables import look_positions, look_rows, look_table, loss_gaps
@@ -99,6 +99,7 @@ class Game:
     order: tuple[str, ...]
     policies: Mapping[str, Played]
     static: Mapping[int, Outcome]  # by N
+    promised: Mapping[int, float]  # loss of each of these on what decisions are made on
 
 
 def games(
@@ -112,32 +113,37 @@ def games(
         turned = world.reordered((first, *rest[turn:], *rest[:turn]))
         for budget in budgets:
             fixed: dict[int, Outcome] = {}
+            promised: dict[int, float] = {}
             for s in statics(turned.names, turned.positions, budget=budget):
                 chosen = tuple(turned.names[: s.n_branches])
-                fixed[s.n_branches] = chosen, s.tokens, turned.table(chosen, s.tokens).k
+                look = turned.table(chosen, s.tokens)
+                fixed[s.n_branches], promised[s.n_branches] = (chosen, s.tokens, look.k), look.loss
             played = {
                 name: play(turned, policy, budget=budget, tolerance=tolerance)
                 for name, policy in policies.items()
                 if policy.start * turned.positions[0] <= budget
             }
-            found.append(Game(budget=budget, order=tuple(turned.names), policies=played, static=fixed))
+            order = tuple(turned.names)
+            found.append(Game(budget=budget, order=order, policies=played, static=fixed, promised=promised))
     return found
 
 
-def replayed(world: FinishedWorld, found: Sequence[Game], *, seed: int) -> list[Replayed]:
-    """Score all outcomes on test, in one read, and take regrets; means over orders of opening."""
+def measured(world: FinishedWorld, found: Sequence[Game]) -> dict[Outcome, DocumentLosses]:
+    """All outcomes on test, in one read."""
     wanted = {
         outcome for game in found for outcome in (*map(outcome_of, game.policies.values()), *game.static.values())
     }
     rows = {outcome: world.row(outcome) for outcome in sorted(wanted)}
-    scores = world.bench.scorer.without_tasks().test(list(rows.values()))
-    losses = {
-        outcome: of_row.loss() for outcome, row in rows.items() if (of_row := scores[row.name].losses) is not None
-    }
+    scores = world.bench.scorer.test_losses(list(rows.values()))
+    return {o: losses for o, row in rows.items() if (losses := scores[row.name].losses) is not None}
+
+
+def replayed(found: Sequence[Game], losses: Mapping[Outcome, DocumentLosses], *, seed: int) -> list[Replayed]:
+    """Regrets of one seed; means over orders of opening."""
     by_budget: dict[int, list[tuple[dict[str, float], dict[int, float]]]] = {}
     for game in found:
-        mine = {name: losses[outcome_of(played)] for name, played in game.policies.items()}
-        fixed = {n: losses[outcome] for n, outcome in game.static.items()}
+        mine = {name: losses[outcome_of(played)].loss() for name, played in game.policies.items()}
+        fixed = {n: losses[outcome].loss() for n, outcome in game.static.items()}
         by_budget.setdefault(game.budget, []).append(above_best(mine, fixed))
     return [
         Replayed(

@@ -15,19 +15,16 @@ from pathlib import Path
 
 from trajsoup.core.adaptive import Curve, Table
 from trajsoup.core.allocating import Played, play
-from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.signal import Signal
-from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
+from trajsoup.core.pool import Pool
 from trajsoup.study.allocation.tables import look_positions, look_table, loss_gaps
 from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.study import Study
+from trajsoup.study.live_scores import LiveScores
 from trajsoup.study.records.allocation import AllocationRecord
-from trajsoup.study.score.scorer import FORK_POINT, Scorer, make_scorer, single
 from trajsoup.study.train.branches import branch_jobs, share_of_cores, train_jobs, train_study
 from trajsoup.study.train.plan import Plan
 from trajsoup.study.train.processes import Status
-from trajsoup.study.train.saved import saved_branch
-from trajsoup.study.workbench import SCORES, Workbench
+from trajsoup.study.workbench import Workbench
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +75,7 @@ class TrainingWorld:
         self.positions: Sequence[int] = look_positions(
             plan.positions.all(), looks=asked.looks, fewest=min(study.evaluation.ks)
         )
-        self._checkpoints: dict[str, Checkpoint] = {FORK_POINT: open_checkpoint(fork_point)}
-        self._known: dict[str, Candidate] = {}
-        self._probe: dict[tuple[str, int], float | None] = {}
-        self.scorer: Scorer = make_scorer(
-            bench.corpus,
-            self._checkpoints,
-            model_source=self._checkpoints[FORK_POINT],
-            folder=study.output / SCORES,
-            evaluation=study.evaluation,
-            base=study.path.parent,
-            progress=bench.progress,
-            executor=bench.executor,
-            options=bench.options,
-        )
+        self._live = LiveScores(bench, plan, fork_point=fork_point)
 
     def reach(self, branches: Sequence[str], tokens: int) -> Mapping[str, str]:
         """Train them on to the position; a branch that diverges is lost, one that fails is an error."""
@@ -115,40 +99,15 @@ class TrainingWorld:
         """Anchors and pairs on validation, of what was saved by the position."""
         pools = self._pools(branches, tokens)
         ks = self.plan.study.evaluation.ks
-        scoring = lambda rows: self.scorer.validate(rows, what="looks", tasks=False)  # noqa: E731
+        scoring = lambda rows: self._live.scorer.validate(rows, what="looks", tasks=False)  # noqa: E731
         return look_table(pools, tokens=tokens, ks=ks, scoring=scoring)
 
     def loss_gaps(self, branch: str, tokens: int) -> Curve:
         """J on the probe of training documents, checkpoint by checkpoint."""
         self._pools([self.names[0], branch], tokens)
-        return loss_gaps(self._probe, branch, baseline=self.names[0], tokens=tokens)
+        return loss_gaps(self._live.probe, branch, baseline=self.names[0], tokens=tokens)
 
     def _pools(self, branches: Sequence[str], tokens: int) -> list[Pool]:
-        """Every checkpoint by the position with its scores, as the validation stage will want them."""
-        study = self.plan.study
-        found: dict[str, list[Candidate]] = {}
-        for name in branches:
-            step_tokens = next(b.step_tokens for b in self.plan.branches if b.name == name)
-            saved = saved_branch(study.output / "branches" / name, step_tokens)
-            for s in () if saved is None else saved.branches[0].checkpoints:
-                at = saved.position(s) if saved is not None else 0
-                if at <= tokens:
-                    key = os.path.relpath(os.path.abspath(str(s.path)), os.path.abspath(study.output))
-                    self._checkpoints.setdefault(key, open_checkpoint(s.path))
-                    found.setdefault(name, []).append(Candidate(key=key, branch=name, tokens=at))
-        self._score([c for each in found.values() for c in each if c.key not in self._known])
-        return [Pool(branch=name, candidates=tuple(self._known[c.key] for c in found[name])) for name in branches]
-
-    def _score(self, new: Sequence[Candidate]) -> None:
-        if not new:
-            return
-        evaluation = self.plan.study.evaluation
-        rows = [single(c.key) for c in new]
-        scores = self.scorer.validate(rows)
-        probe = self.scorer.probe(rows, max_tokens=evaluation.probe_tokens, source=evaluation.probe_source)
-        for c in new:
-            losses, on_probe = scores[c.key].losses, probe[c.key].losses
-            accuracy = scores[c.key].overall_average if evaluation.rank_by is Signal.ACCURACY else None
-            loss = float("nan") if losses is None else losses.loss()
-            self._known[c.key] = dataclasses.replace(c, val_loss=loss, accuracy=accuracy)
-            self._probe[c.branch, c.tokens] = None if on_probe is None else on_probe.loss()
+        """Every checkpoint by the position with its scores, in the order of the branches."""
+        runs = {run.branch: run for run in self.plan.runs}
+        return self._live.pools([runs[name] for name in branches], tokens=tokens)

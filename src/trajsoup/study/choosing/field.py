@@ -33,6 +33,7 @@ class Field:
     rank_by: Signal = Signal.LOSS
     fork_point: str | None = None  # its key, where rows may name it
     methods: tuple[str, ...] = ()  # besides those that every study shows
+    leaves_out: tuple[str, ...] = ()  # methods that this study cannot show
     admitted_early: Mapping[int, tuple[str, ...]] = dataclasses.field(
         default_factory=dict[int, tuple[str, ...]]
     )  # position -> who passes the screen there; a position without an entry: who passes at the full horizon

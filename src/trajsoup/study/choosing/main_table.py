@@ -22,7 +22,8 @@ def main_entries(field: Field) -> tuple[Entry, ...]:
 
 def shown(field: Field) -> list[Method]:
     """The methods of a study's tables: those that all studies show, and those that this one names."""
-    return [method for method in METHODS.values() if method.default or method.name in field.methods]
+    asked = [method for method in METHODS.values() if method.default or method.name in field.methods]
+    return [method for method in asked if method.name not in field.leaves_out]
 
 
 def method_entries(

@@ -14,6 +14,7 @@ from trajsoup.core.ahead import Ahead, ahead
 from trajsoup.core.estimators import SoupLosses
 from trajsoup.core.geometry import cosines
 from trajsoup.core.gram import combined
+from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.soup import Row
 from trajsoup.errors import StudyError
 from trajsoup.study.choosing.field import Field
@@ -21,8 +22,8 @@ from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.workbench import Workbench
 
 
-def gains_ahead(bench: Workbench, *, n_branches: int = 3) -> Ahead:
-    """What the first horizon says of the last; pairs that were not scored yet are."""
+def gains_ahead(bench: Workbench, *, n_branches: int = 3, late_on_test: bool = False) -> Ahead:
+    """What the first horizon says of the last; pairs that were not scored yet are. Of the last, on validation or on test."""
     field = bench.field()
     first, last = field.horizons[0], field.horizons[-1]
     if first == last:
@@ -30,7 +31,11 @@ def gains_ahead(bench: Workbench, *, n_branches: int = 3) -> Ahead:
             f"{bench.setup.output} has one horizon alone, so nothing lies ahead of anything: use `evaluate: {{horizons: 4}}`"
         )
     rows = {tokens: _rows(field, tokens) for tokens in (first, last)}
-    scores = bench.scorer.validate([row for at in rows.values() for row in at.values()], what="pairs", tasks=False)
+    asked = [first] if late_on_test else [first, last]
+    scores: dict[str, ValidationScores | TestScores] = {}
+    scores |= bench.scorer.validate([row for at in asked for row in rows[at].values()], what="pairs", tasks=False)
+    if late_on_test:
+        scores |= bench.scorer.test_losses(list(rows[last].values()))
 
     def losses(tokens: int) -> SoupLosses:
         found = {group: scores[row.name].losses for group, row in rows[tokens].items()}

@@ -4,7 +4,7 @@
                        -> core/design.py -> DesignRecord -> a study file (study_file.py)
 
 The gain is promised at the length of the probe. That gaps early rank gaps late is what the design rests on; a finished
-study tells how far that held (core/ahead.py, docs/generate_design.py).
+study tells how far that held (core/ahead.py, docs/generate_wishes.py).
 """
 
 from __future__ import annotations

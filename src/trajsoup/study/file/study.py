@@ -32,6 +32,7 @@ from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.connectivity import ConnectivityPlan
 from trajsoup.study.file.digest import digest_of_study
 from trajsoup.study.file.evaluation import EvaluationPlan, FineTuningPlan
+from trajsoup.study.file.keep import Keep, require_sparing
 from trajsoup.study.file.neighbours import Neighbours
 from trajsoup.study.file.pretrain import Pretrain
 from trajsoup.study.file.primary import REGISTERED, Primary, parse_primary
@@ -154,6 +155,12 @@ class Study(Setup):
     retention: Annotated[
         Retention | None, NO_RESULTS, "Which checkpoints stay in the end; see below. Default: all."
     ] = None
+    keep: Annotated[
+        Keep,
+        NO_RESULTS,
+        "`needed`: checkpoints are scored as they are saved, and those that no row of the study can take any more are "
+        "deleted at once; see below. Default: `all`.",
+    ] = Keep.ALL
     neighbours: Annotated[
         Neighbours | None,
         NO_RESULTS,
@@ -180,6 +187,9 @@ class Study(Setup):
         self._require_comparable()
         if self.allocation is not None:
             self._require_adaptable()
+        if self.keep is Keep.NEEDED:
+            others = {"connectivity": self.connectivity, "neighbours": self.neighbours, "allocation": self.allocation}
+            require_sparing(trainer=self.trainer, sweeps=self.sweeps, methods=self.evaluation.methods, others=others)
         if self.neighbours is not None:
             if not isinstance(self.trainer, Builtin):
                 raise StudyError("neighbours are trained by the builtin trainer: leave out `neighbours`, or `command`")

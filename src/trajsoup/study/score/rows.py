@@ -86,6 +86,8 @@ class Work(Protocol):
     @property
     def options(self) -> Options | None: ...  # noqa: D102
     @property
+    def gone(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
     def progress(self) -> Callable[[str, int, int], None]: ...  # noqa: D102
 
 
@@ -101,6 +103,11 @@ def score_rows(
     found = {row.name: store.read(keys[row.name]) for row in rows}
     missing = {keys[row.name].digest: row for row in rows if found[row.name] is None}  # a row under two names: once
     of.progress(what, len(rows) - len(missing), len(rows))
+    if lost := sorted({key for row in missing.values() for key in row.weights.keys() & of.gone.keys()}):
+        raise ScoreError(
+            f"{lost[0]} and {len(lost) - 1} other checkpoints were deleted by the study's `keep: needed`, and what is asked "
+            "now needs their weights: train the study again in another `output`, with `keep: all`"
+        )
     if missing:
         first = of.model_source or of.checkpoints[next(iter(next(iter(missing.values())).weights))]
         model = load_model(first, device=present_device(settings.device), dtype=settings.dtype)
@@ -117,7 +124,7 @@ def score_rows(
     return {name: scores for name, scores in found.items() if scores is not None}
 
 
-def losses_known(rows: Sequence[Row], of: Work, store: ScoreStore[ValidationScores]) -> dict[str, ValidationScores]:
+def losses_known(rows: Sequence[Row], of: Work, store: ScoreStore[KIND]) -> dict[str, KIND]:
     """The losses of rows whose models were scored together with the tasks, by row name."""
     if not of.settings.suite and of.settings.choose_with is None:
         return {}
@@ -182,9 +189,9 @@ def _keys(rows: Sequence[Row], of: Work, tokens: TokenSet, suite: _Suite) -> dic
     resident = None if of.options is None else of.options.resident
     identities = Identities(of.folder / "identities.json", resident=resident)
     used = sorted({key for row in rows for key in row.weights})
-    if absent := [key for key in used if key not in of.checkpoints]:
+    if absent := [key for key in used if key not in of.checkpoints and key not in of.gone]:
         raise ScoreError(f"a row names {absent[0]!r}, which is not among the checkpoints: a misspelt key?")
-    ingredients = {key: identities.checkpoint(of.checkpoints[key]) for key in used}
+    ingredients = {key: of.gone.get(key) or identities.checkpoint(of.checkpoints[key]) for key in used}
     identities.save()
     return {
         row.name: ScoreKey(

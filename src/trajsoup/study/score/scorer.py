@@ -8,7 +8,7 @@ This is the one place where scoring happens, so it is the one place where it can
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,6 +53,7 @@ class Scorer:
     model_source: Checkpoint | None = None  # what the live model is built from; None: the first ingredient
     options: Options | None = None
     executor: Executor | None = None  # None: this process scores
+    gone: Mapping[str, str] = field(default_factory=dict[str, str])  # key -> identity of one that is no longer there
 
     def validate(
         self, rows: Sequence[Row], *, what: str = "validation", tasks: bool = True
@@ -70,6 +71,15 @@ class Scorer:
     def test(self, rows: Sequence[Row]) -> dict[str, TestScores]:
         """Score chosen rows on test documents: for the report, never for a choice."""
         return self._score(rows, test_store(self.folder), TestScores, what="test")
+
+    def test_losses(self, rows: Sequence[Row]) -> dict[str, TestScores]:
+        """The same for the loss alone, known from a record with items where there is one."""
+        from trajsoup.study.score.rows import losses_known
+
+        store, found = test_store(self.folder), dict[str, TestScores]()
+        for scorer in (self, self.for_sweeps):
+            found |= losses_known([row for row in rows if row.name not in found], scorer, store)
+        return {**found, **self.without_tasks().test([row for row in rows if row.name not in found])}
 
     @property
     def for_sweeps(self) -> Scorer:
@@ -130,6 +140,7 @@ def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str
         executor=None,
     )
     paths = {key: absolute(checkpoint.path) for key, checkpoint in scorer.checkpoints.items()}
+    rows = [row for row in rows if not row.weights.keys() & scorer.gone.keys()]  # those are known, or never will be
     shares = [tuple(rows[i : i + ROWS_EACH]) for i in range(0, len(rows), ROWS_EACH)]
     tasks = [ScoreTask(rows=share, split=split, paths=paths, scorer=light) for share in shares]
     done = 0
@@ -164,6 +175,7 @@ def make_scorer(
     model_source: Checkpoint | None = None,
     options: Options | None = None,
     executor: Executor | None = None,
+    gone: Mapping[str, str] | None = None,
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
     from trajsoup.lm.probe import probe_of
@@ -199,6 +211,7 @@ def make_scorer(
         model_source=model_source,
         options=options,
         executor=executor,
+        gone={} if gone is None else gone,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trajsoup.study.file.keep import keeps_needed
 from trajsoup.study.file.study import Setup, Study
 from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.comparisons import ComparisonsRecord
@@ -79,7 +80,7 @@ STAGES = (
     Stage(record=SweepRecord, run=sweeps_stage, wanted=lambda setup: bool(setup.sweeps)),
     Stage(record=FrontierRecord, run=frontier_stage, wanted=has_frontier),
     Stage(record=TheoryRecord, run=theory_stage),
-    Stage(record=GeometryRecord, run=geometry_stage),
+    Stage(record=GeometryRecord, run=geometry_stage, wanted=lambda setup: not keeps_needed(setup)),
     Stage(record=ConnectivityRecord, run=connectivity_stage, wanted=lambda setup: setup.connectivity is not None),
     Stage(record=ConditionsRecord, run=conditions_stage),
     Stage(record=FineTuningRecord, run=fine_tuning_stage, wanted=lambda setup: setup.sft is not None),

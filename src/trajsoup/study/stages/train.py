@@ -12,11 +12,13 @@ from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.identity import Identities
 from trajsoup.store.remote import Place, absolute, is_url
 from trajsoup.store.runs import Saved
+from trajsoup.study.file.keep import Keep
 from trajsoup.study.file.study import ForeignStudy, Study
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.train import TrainedBranch, TrainedCheckpoint, TrainRecord
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.train.branches import train_study
+from trajsoup.study.train.deleted import read_deleted
 from trajsoup.study.train.outcomes import METRICS
 from trajsoup.study.train.plan import Plan, Run
 from trajsoup.study.train.processes import Outcome, Status
@@ -36,15 +38,20 @@ def _train(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
     assert isinstance(study, Study)
     if study.allocation is not None:
         return _allocate(bench, inputs)
-    trained = train_study(
-        study,
-        jobs=bench.jobs,
-        cache=bench.cache,
-        corpus=bench.corpus,
-        on_progress=bench.on_train,
-        executor=bench.executor,
-        plan=bench.plan,
-    )
+    if study.keep is Keep.NEEDED:
+        from trajsoup.study.keeping import train_keeping
+
+        trained = train_keeping(bench)
+    else:
+        trained = train_study(
+            study,
+            jobs=bench.jobs,
+            cache=bench.cache,
+            corpus=bench.corpus,
+            on_progress=bench.on_train,
+            executor=bench.executor,
+            plan=bench.plan,
+        )
     broken = [o for o in trained.outcomes if o.status is Status.FAILED]
     if broken:
         reasons = "; ".join(f"{o.branch}: {o.message}" for o in broken)
@@ -75,11 +82,17 @@ def _record(
     if not os.path.lexists(link):
         link.symlink_to(os.path.abspath(fork_point))
     branches: dict[bool, list[TrainedBranch]] = {True: [], False: []}
-    identities = bench.identities
+    identities, deleted = bench.identities, read_deleted(bench.setup.output)
     for run, outcome in runs:
         folder = bench.setup.output / "branches" / run.name
         step_tokens = next(b.step_tokens for b in plan.branches if b.name == run.branch)
         found = saved_branch(folder, step_tokens)
+        there = () if found is None else _checkpoints(bench, found.branches[0], identities, position=found.position)
+        gone = [
+            TrainedCheckpoint(key=key, tokens=one.tokens, sha256=one.sha256)
+            for key, one in deleted.items()
+            if one.run == run.name
+        ]
         branches[run.apart].append(
             TrainedBranch(
                 branch=run.branch,
@@ -87,9 +100,7 @@ def _record(
                 tokens=outcome.tokens,
                 message=outcome.message,
                 metrics=f"branches/{run.name}/{METRICS}" if (folder / METRICS).is_file() else None,
-                checkpoints=()
-                if found is None
-                else _checkpoints(bench, found.branches[0], identities, position=found.position),
+                checkpoints=tuple(sorted([*there, *gone], key=lambda c: c.tokens)),
                 apart_for=run.positions.horizon if run.apart else None,
             )
         )

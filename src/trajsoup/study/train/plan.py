@@ -25,6 +25,7 @@ from trajsoup.lm.corpus import Corpus, CorpusSpec
 from trajsoup.lm.probe import probe_of
 from trajsoup.lm.upcycling import require_dense
 from trajsoup.study.file.allocation import Adaptive
+from trajsoup.study.file.keep import Keep
 from trajsoup.study.file.study import Limited, Study
 from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
@@ -208,12 +209,32 @@ def require_room(plan: Plan) -> None:
     branches = plan.study.output / "branches"
     written = sum(p.stat().st_size for p in branches.rglob("*") if p.is_file()) if branches.is_dir() else 0
     need = plan.cost.disk_bytes - written
+    if plan.study.keep is Keep.NEEDED:
+        each = plan.cost.checkpoint_bytes // plan.cost.checkpoints
+        need -= sum(run.positions.count - most_kept(plan.study, run) for run in plan.runs) * each
     if need > plan.free_bytes:
         raise OutputError(
             f"the study needs {format_bytes(need)} for {plan.cost.checkpoints:,} checkpoints and the states to resume, and "
             f"{place} has {format_bytes(plan.free_bytes)} free: save less often, shorten the horizon, drop a branch, or "
             "set `output` to a larger disk"
         )
+
+
+def stops_of(study: Study, run: Run) -> tuple[int, ...]:
+    """Where rows of the main table and of the theory may stop a run; one that is trained apart stops at its end."""
+    if run.apart:
+        return (run.positions.horizon,)
+    total, every = run.positions.horizon, run.positions.checkpoint_every
+    parts = study.evaluation.horizons
+    wanted = [total * (i + 1) // parts for i in range(parts)]
+    wanted += [total // n for n in range(2, len(study.recipes) + 1)]
+    return tuple(sorted({at // every * every for at in wanted} - {0}))
+
+
+def most_kept(study: Study, run: Run) -> int:
+    """Checkpoints of a run at one time, at the worst: those of each stop, the last, and one that is being scored."""
+    each = max(study.evaluation.ks) + 1
+    return min(each * len(stops_of(study, run)) + 1, run.positions.count)
 
 
 def model_config(study: Study, *, vocab_size: int | None = None) -> dict[str, Any]:
@@ -283,6 +304,7 @@ def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
     further = (
         *([own] if apart else []),
         *([_adaptive_note(study.allocation, positions)] if study.allocation else []),
+        *([_keeping_note(study, positions)] if study.keep is Keep.NEEDED else []),
         *(study.neighbours.notes(positions.horizon) if study.neighbours else ()),
     )
     if positions.checkpoint_every == study.checkpoint_every:
@@ -298,6 +320,14 @@ def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
 def _adaptive_note(allocation: Adaptive, positions: Positions) -> str:
     budget = format_tokens(allocation.tokens or positions.horizon)
     return f"branches are opened, extended and stopped within {budget} tokens in all: what is told here is the most it can be"
+
+
+def _keeping_note(study: Study, positions: Positions) -> str:
+    most = most_kept(study, Run(branch="", positions=positions, apart=False))
+    return (
+        f"at most {most} of the {positions.count} checkpoints of a branch lie on disk at one time; Full Soup and geometry, "
+        "which take all, are left out (keep: needed)"
+    )
 
 
 def _state_bytes(model: ModelCost, config: Mapping[str, Any], recipe: Recipe) -> int:
