@@ -101,6 +101,6 @@ def require_scores(candidates: Sequence[Candidate], *, rank_by: Signal) -> None:
         names = ", ".join(f"{c.branch}@{c.tokens:,}" for c in missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise SelectionError(
             f"{len(missing)} of {len(candidates)} checkpoints have no {signal} ({names}): supply it in a metrics.csv "
-            "beside the checkpoints, hand over documents to score them on (--validation FILE), or choose without a score "
-            "(--select tail-k, all or final)"
+            "beside the checkpoints, hand over documents to score them on (--validation FILE), or take a soup that ranks "
+            "nothing (trajectory-soup with --select tail-k, all or final)"
         )

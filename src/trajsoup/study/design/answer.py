@@ -295,9 +295,10 @@ def _words(
     probes: int,
     share: float,
 ) -> list[str]:
+    change = f"{-pick.gain:+.2g} nats [{-sure.gain_high:+.2g} to {-sure.gain_low:+.2g}]"
     words = [
-        f"Branch with {', '.join(branches)}: at the length of the probes their average is promised {pick.gain:.2g} nats "
-        f"[{sure.gain_low:.2g} to {sure.gain_high:.2g}] below the best of them."
+        f"Branch with {', '.join(branches)}: at the length of the probes their average is promised {change} from the loss of "
+        f"the best of them{', so it loses there' if pick.gain < 0 else ''}."
     ]
     between = f"{sure.over_orders:+.2g} [{sure.over_orders_low:+.2g} to {sure.over_orders_high:+.2g}]"
     if sure.over_orders_low > 0:
