@@ -245,9 +245,7 @@ def test_no_ingredient_left_after_the_screen_says_so(runs, tmp_path):
 def test_an_unknown_baseline_or_branch_is_answered_with_the_known_ones(runs, tmp_path):
     pair = (runs / "EXP1", runs / "EXP2")
     out = ("-o", tmp_path / "soup")
-    assert "'EXP9' is not among the branches EXP1, EXP2" in refused(
-        "merge", *pair, "--k", 1, "--baseline", "EXP9", *out
-    )
+    assert "'EXP9' is none of the branches EXP1, EXP2" in refused("merge", *pair, "--k", 1, "--baseline", "EXP9", *out)
     single = ("--method", "single-merge", "--k", 1, "--branch", "EXP9")
     assert "no admitted branch 'EXP9': choose from EXP1, EXP2" in refused("merge", *pair, *single, *out)
     assert "--branch names the one branch of a method that merges one" in refused(
@@ -357,6 +355,7 @@ def test_leftovers_of_a_killed_merge_are_removed_by_the_next(pair, tmp_path):
 def test_a_run_that_is_not_there_or_holds_nothing_is_named(tmp_path):
     out = tmp_path / "soup"
     assert "there is no run at" in refused("merge", tmp_path / "nowhere", "--k", 1, "-o", out)
+    assert "write hf://user/model if it is on the hub" in refused("merge", "user/model", "--k", 1, "-o", out)
     (tmp_path / "hollow").mkdir()
     assert "hollow holds no checkpoint" in refused("merge", tmp_path / "hollow", "--k", 1, "-o", out)
     assert "cannot read" in refused("merge", tmp_path / "nowhere.yaml", "-o", out)

@@ -74,7 +74,7 @@ def test_a_branch_whose_loss_is_nan_is_rejected():
 @pytest.mark.parametrize(
     ("pools", "message"),
     [
-        ([curve("EXP2", {100: 2.0})], r"baseline 'EXP1' is not among the branches EXP2: pass --baseline"),
+        ([curve("EXP2", {100: 2.0})], r"baseline 'EXP1' is none of the branches EXP2: choose one"),
         ([curve("EXP1", {100: None}), curve("EXP2", {100: 2.0})], r"baseline 'EXP1' has no training loss.*supply it"),
         ([BASELINE, curve("EXP2", {100: None})], r"branch 'EXP2' has no training loss.*supply it"),
         ([BASELINE, curve("EXP2", {400: 2.0})], r"'EXP2' \(checkpoints at 400 to 400 tokens\).*\(100 to 300\).*never"),

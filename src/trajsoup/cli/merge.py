@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -95,9 +94,7 @@ def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
 
     def check(name: str | None) -> str | None:
         if name is not None and name not in table:
-            near = difflib.get_close_matches(name, table, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(table)}{meant}")
+            raise typer.BadParameter(table.unknown(name))
         return name
 
     return check

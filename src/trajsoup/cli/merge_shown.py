@@ -105,4 +105,8 @@ def show_row(plan: SoupPlan) -> None:
     columns = ["ingredient", "branch", plan.unit, "weight", "val loss", "accuracy"]
     if not plan.candidates:
         columns, rows = ["ingredient", "weight"], [[key, f"{weight:.6g}"] for key, weight in plan.row.weights.items()]
-    show_table(f"{plan.row.name}: {len(rows)} ingredients, weights sum to {plan.row.total:.6g}", columns, rows)
+    show_table(
+        f"{plan.row.name}: {len(rows)} ingredient{'s' * (len(rows) != 1)}, weights sum to {plan.row.total:.6g}",
+        columns,
+        rows,
+    )

@@ -105,7 +105,9 @@ def screen(
     baseline = median_branch(pools, horizon=horizon) if baseline is None else baseline
     curves = {pool.branch: _curve(pool.until(horizon)) for pool in pools}
     if baseline not in curves:
-        raise ScreenError(f"the baseline {baseline!r} is none of the branches {', '.join(curves)}: choose one of them (--baseline)")
+        raise ScreenError(
+            f"the baseline {baseline!r} is none of the branches {', '.join(curves)}: choose one of them (--baseline)"
+        )
     if unknown := sorted(set(force) - set(curves)):
         raise ScreenError(f"cannot force in {', '.join(unknown)}: the branches are {', '.join(curves)}")
     reference = curves[baseline]

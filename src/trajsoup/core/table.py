@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
@@ -31,8 +32,14 @@ class Table(Mapping[str, T]):
     def find(self, name: str) -> T:
         """What has this name, or an error for the user."""
         if name not in self._items:
-            raise self._error(f"there is no {self.what} {name!r}: use {', '.join(self._items)}")
+            raise self._error(self.unknown(name))
         return self._items[name]
+
+    def unknown(self, name: str) -> str:
+        """What to say of a name that nobody took."""
+        near = difflib.get_close_matches(name, self._items, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"there is no {self.what} {name!r}: use {', '.join(self._items)}{meant}"
 
     def __getitem__(self, name: str) -> T:
         return self._items[name]

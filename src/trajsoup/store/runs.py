@@ -31,6 +31,7 @@ DEPTH = 3  # folders below a run that are searched
 STATE = "resume-state-"  # folders of the builtin trainer that hold what it goes on from, not a model
 _STEP = re.compile(r"(?:checkpoint|ckpt|step|steps|iter|iteration)[-_=]?(\d+)(?!\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"tokens?[-_=]?(\d+(?:\.\d+)?)([kKmMbBtT]?)(?![\dA-Za-z])")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # owner/name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,8 @@ def _find(path: Place) -> list[Place]:
     if path.is_file():
         return [] if format_of(path) is None else [path]
     if not path.is_dir():
-        raise ScanError(f"there is no run at {path}: check the path")
+        on_hub = f", or write hf://{path} if it is on the hub" if _HUB_ID.fullmatch(str(path)) else ""
+        raise ScanError(f"there is no run at {path}: check the path{on_hub}")
     found = loose_files(path) or ([path] if is_checkpoint(path) else [])
     level: list[Place] = [path]
     for _ in range(DEPTH):

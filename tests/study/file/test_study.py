@@ -69,6 +69,7 @@ def test_a_branchs_schedule_keeps_nothing_of_the_baselines(tmp_path):
         (SMALL.replace("corpus: builtin", "corpus: {trian: x}"), "did you mean 'train'"),
         (SMALL + "    trainer: {builtin: {micro_bacth: 2}}", "did you mean 'micro_batch'"),
         (SMALL + "    trainer: {comand: x}", "did you mean 'command'"),
+        (SMALL + "    evaluate: {methods: [emma]}", r"there is no method 'emma': use .*; did you mean ema\?"),
         (SMALL + "    evaluate: {device: cudda}", r"device 'cudda' is none of torch's; did you mean cuda\?"),
         (SMALL + "    evaluate: {device: 'cuda:x'}", "device 'cuda:x' is none of torch's"),
         (SMALL.replace("{seed: 1001}", "{schedule: {decay_too: 1}}"), "did you mean 'decay_to'"),

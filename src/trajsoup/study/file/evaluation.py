@@ -31,7 +31,7 @@ def parse_methods(value: Any, *, where: object) -> tuple[str, ...]:
     """Read names of methods."""
     names = tuple(map(str, value if isinstance(value, list) else [value]))
     if unknown := [name for name in names if name not in METHODS]:
-        raise StudyError(f"{where}: there is no method {unknown[0]!r}: use {', '.join(METHODS)}")
+        raise StudyError(f"{where}: {METHODS.unknown(unknown[0])}")
     return names
 
 
