@@ -16,6 +16,18 @@ from pathlib import Path
 CHUNK = 1 << 20
 
 
+class DiscardingSink:
+    """Takes the blocks of an output and keeps nothing: what a pass computes, and no more."""
+
+    waits = False
+
+    def write(self, file: int, offset: int, block: memoryview) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
 def weights_of(folders: Sequence[Path]) -> list[Path]:
     return [file for folder in folders for file in sorted(folder.glob("*.safetensors"))]
 
@@ -75,6 +87,18 @@ def seconds_of(run: Callable[[], object], *, before: Callable[[], object] = lamb
         run()
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
+
+
+def anonymous_peak_reset() -> int:
+    """Forget how much memory this process held at most, and say how much it holds."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return anonymous_peak()
+
+
+def anonymous_peak() -> int:
+    """What this process held at most since then, page cache apart: its resident peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
 @contextlib.contextmanager
