@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import numpy as np
+
 CHUNK = 1 << 20
 
 
@@ -78,6 +80,18 @@ def sequential_write(path: Path, nbytes: int, *, direct: bool) -> float:
     return seconds
 
 
+def copy_rate(nbytes: int = 256 << 20) -> float:
+    """Bytes per second of a copy from memory to memory, on one thread."""
+    source, target = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    return nbytes / seconds_of(lambda: np.copyto(target, source))
+
+
+def sum_rate(nbytes: int = 256 << 20) -> float:
+    """Bytes per second that one thread reads from memory."""
+    source = np.zeros(nbytes // 8, np.uint64)
+    return nbytes / seconds_of(lambda: source.max())
+
+
 def seconds_of(run: Callable[[], object], *, before: Callable[[], object] = lambda: None, repeat: int = 3) -> float:
     """Median seconds of several runs."""
     times = []
@@ -103,16 +117,17 @@ def anonymous_peak() -> int:
 
 @contextlib.contextmanager
 def watching_memory(process: subprocess.Popen[bytes] | BaseProcess) -> Iterator[list[int]]:
-    """Follow the anonymous memory (resident, without page cache) of a process; yields a list that gets the peak."""
+    """Follow the memory of a process (resident, buffers that are mapped included, without files); yields a list that gets
+    the peak."""
     peak = [0]
     done = threading.Event()
 
     def follow() -> None:
         while not done.is_set():
             with contextlib.suppress(OSError):
-                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-                    if line.startswith("RssAnon"):
-                        peak[0] = max(peak[0], int(line.split()[1]) * 1024)
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                held = sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+                peak[0] = max(peak[0], held * 1024)
             done.wait(0.005)
 
     thread = threading.Thread(target=follow)
