@@ -9,6 +9,7 @@ import argparse
 import datetime
 import os
 import platform
+import random
 import shutil
 import statistics
 import subprocess
@@ -17,7 +18,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from checkpoints import make_checkpoints
-from machine import cool, seconds_of, sequential_read, sequential_write, warm, watching_memory, weights_of
+from machine import (
+    DiscardingSink,
+    cool,
+    copy_rate,
+    seconds_of,
+    sequential_read,
+    sequential_write,
+    sum_rate,
+    warm,
+    watching_memory,
+    weights_of,
+)
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import Sink, blend
 from trajsoup.engine.layout import make_layout
@@ -42,6 +54,7 @@ def main() -> None:
     bench = Bench(args.root, count=args.count, nbytes=int(args.gigabytes * 1e9), shards=args.shards, repeat=args.repeat)
     bench.reading()
     bench.many_outputs()
+    bench.roofline()
     bench.start_up()
     if args.peer:
         bench.peer(args.peer.absolute())
@@ -52,6 +65,7 @@ def main() -> None:
 class Bench:
     def __init__(self, root: Path, *, count: int, nbytes: int, shards: int, repeat: int) -> None:
         self.root, self.repeat, self.shards = root, repeat, shards
+        self.load = os.getloadavg()[0]
         root.mkdir(parents=True, exist_ok=True)
         self.paths = make_checkpoints(root, count=count, checkpoint_bytes=nbytes, shards=shards)
         self.files = weights_of(self.paths)
@@ -96,7 +110,7 @@ class Bench:
         hashed = seconds_of(lambda: self.run([self.mean], [sink], digest=Algorithm.BLAKE3), repeat=self.repeat)
         self.figure(
             "warm, over a buffered sequential read", r / o, 0.7, "x",
-            f"{self.gigabytes / o:.1f} against {self.gigabytes / r:.1f} GB/s; with sha256 {self.gigabytes / hashed:.1f}",
+            f"{self.gigabytes / o:.1f} against {self.gigabytes / r:.1f} GB/s; with BLAKE3 {self.gigabytes / hashed:.1f}",
         )  # fmt: skip
         raw, ours, with_hash = [], [], []
         for _ in range(self.repeat):
@@ -109,7 +123,7 @@ class Bench:
         r, o, h = (statistics.median(times) for times in (raw, ours, with_hash))
         self.figure(
             "cold, over a direct sequential read", r / o, 0.8, "x",
-            f"{self.gigabytes / o:.2f} against {self.gigabytes / r:.2f} GB/s; with sha256 {self.gigabytes / h:.2f}",
+            f"{self.gigabytes / o:.2f} against {self.gigabytes / r:.2f} GB/s; with BLAKE3 {self.gigabytes / h:.2f}",
         )  # fmt: skip
 
     def many_outputs(self) -> None:
@@ -124,10 +138,11 @@ class Bench:
             )
         t, a = statistics.median(together), statistics.median(apart)
         self.figure(
-            f"{len(self.rows)} outputs from one pass, over separate merges", a / t, 3.5, "x",
+            f"{len(self.rows)} outputs from one pass, over separate merges", a / t, 3, "x",
             f"{t:.2f} s against {a:.2f} s, kept in memory",
         )  # fmt: skip
         sinks.clear()
+        self.passes()
         amount = self.layout.nbytes * len(self.rows)
         written, raw = [], []
         for _ in range(self.repeat):
@@ -144,6 +159,58 @@ class Bench:
             f"{len(self.rows)} outputs written, over a sequential write with fsync", r / w, 0.8, "x",
             f"{amount / w / 1e9:.2f} against {amount / r / 1e9:.2f} GB/s (the faster of direct and buffered)",
         )  # fmt: skip
+
+    def passes(self) -> None:
+        """What the outputs cost: computed, kept, kept in memory that was never touched; weighted; many of many."""
+        weighted = [_weighted(row) for row in self.rows]
+        many = [Row(name=str(i), weights=_half(sorted(self.checkpoints), i)) for i in range(64)]
+        kept = [MemorySink(self.layout) for _ in self.rows]
+        nothing = [DiscardingSink() for _ in many]
+        self.run(weighted, nothing[: len(weighted)])  # compile
+        self.run(self.rows, kept)
+        cases = {
+            "plain": lambda: self.run(self.rows, nothing[: len(self.rows)]),
+            "apart": lambda: [self.run([row], nothing[:1]) for row in self.rows],
+            "kept": lambda: self.run(self.rows, kept),
+            "weighted": lambda: self.run(weighted, nothing[: len(weighted)]),
+            "many": lambda: self.run(many, nothing),
+            "half": lambda: self.run(many[:1], nothing[:1]),
+            "one": lambda: self.run([self.mean], nothing[:1]),
+        }
+        times: dict[str, list[float]] = {name: [] for name in cases}
+        for _ in range(self.repeat):
+            for name, work in cases.items():
+                times[name].append(seconds_of(work, repeat=1))
+        t = self.seconds = {name: statistics.median(found) for name, found in times.items()}
+        count = len(self.rows)
+        self.figure(
+            f"{count} outputs from one pass, over separate merges, compute alone", t["apart"] / t["plain"], 3, "x",
+            f"{t['plain']:.2f} s against {t['apart']:.2f} s; kept in memory {t['kept']:.2f} s",
+        )  # fmt: skip
+        self.figure(
+            f"{count} weighted rows over as many plain means, compute alone", t["weighted"] / t["plain"], 1.5, "x",
+            f"{t['weighted']:.2f} s against {t['plain']:.2f} s", at_least=False,
+        )  # fmt: skip
+        self.figure(
+            f"64 outputs, each of half of {len(self.checkpoints)} inputs, over 64 merges, compute alone",
+            64 * t["half"] / t["many"], 3, "x", f"{t['many']:.2f} s against 64 times {t['half']:.3f} s",
+        )  # fmt: skip
+
+    def roofline(self) -> None:
+        """Bytes and operations of the pass of many outputs against what this machine moves."""
+        cores = os.cpu_count() or 1
+        read, stored = self.gigabytes, self.layout.nbytes * len(self.rows) / 1e9
+        copied, loaded = copy_rate() / 1e9, sum_rate() / 1e9
+        items = self.layout.nbytes / 2
+        added = sum(len(row.weights) for row in self.rows)
+        self.say(
+            f"\nRoofline of {len(self.rows)} outputs: {read:.2f} GB read, {stored:.2f} GB stored, at most {added} sums and "
+            f"{len(self.rows)} roundings of {items / 1e9:.2f}e9 numbers. A thread copies {copied:.1f} GB/s and loads "
+            f"{loaded:.1f} GB/s from memory. Copying what is read and what is stored, on {cores} threads, takes "
+            f"{(read + stored) / copied / cores:.2f} s; computing and discarding took {self.seconds['plain']:.2f} s, keeping "
+            f"{self.seconds['kept']:.2f} s, one mean of all {self.seconds['one']:.2f} s.\n"
+        )
+        self.say("\n| figure | measured | target | | detail |\n|---|---|---|---|---|")
 
     def _written(self) -> float:
         out = self.root / "out"
@@ -168,7 +235,13 @@ class Bench:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         run = lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)  # noqa: E731
         run()
-        self.figure("start-up of trajsoup --help", seconds_of(run, repeat=9), 0.3, " s", "", at_least=False)
+        bare = lambda: subprocess.run([sys.executable, "-c", "pass"], check=True, env=environment)  # noqa: E731
+        pairs = [(seconds_of(run, repeat=1), seconds_of(bare, repeat=1)) for _ in range(9)]
+        ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+        self.figure(
+            "start-up of trajsoup --help, over python -c pass", ours / theirs, 5, "x",
+            f"{ours:.3f} s against {theirs:.3f} s", at_least=False,
+        )  # fmt: skip
 
     def peer(self, mergekit: Path) -> None:
         models = "".join(f"  - model: {path.absolute()}\n    parameters: {{weight: 1.0}}\n" for path in self.paths)
@@ -203,7 +276,7 @@ class Bench:
             t, o, h = (statistics.median(times[name]) for name in ("theirs", "ours", "hashed"))
             self.figure(
                 f"{state}, whole command, over mergekit {' '.join(best) or '(defaults)'}", t / o, target, "x",
-                f"{o:.2f} s with fsync against {t:.2f} s without; with sha256 of everything {h:.2f} s ({t / h:.1f}x)",
+                f"{o:.2f} s with fsync against {t:.2f} s without; with digests of everything {h:.2f} s ({t / h:.1f}x)",
             )  # fmt: skip
         same = _same_tensors(open_checkpoint(theirs_out), open_checkpoint(ours_out))
         self.say(f"\nOutputs of mergekit and trajsoup: {same}")
@@ -214,7 +287,7 @@ class Bench:
         small = self._peak(self.paths)
         self.say("\n| figure | measured | target | | detail |\n|---|---|---|---|---|")
         self.figure(
-            "peak anonymous memory, trajsoup merge", small / 2**20, 300, " MiB",
+            "peak memory without files, trajsoup merge", small / 2**20, 300, " MiB",
             f"{len(self.paths)} checkpoints of {self.layout.nbytes / 1e9:.2f} GB", at_least=False,
         )  # fmt: skip
         for path in self.paths:  # room for the large ones
@@ -247,12 +320,25 @@ class Bench:
             f"# Blend, {today}",
             "",
             f"`{' '.join(['python', 'benchmarks/blend.py', *sys.argv[1:]])}` on {os.cpu_count()} cores, {platform.system()} "
-            f"{platform.release()}, Python {platform.python_version()}.",
+            f"{platform.release()}, Python {platform.python_version()}, load {self.load:.1f} at its start and "
+            f"{os.getloadavg()[0]:.1f} at its end.",
             "",
         ]
         results = HERE / "results"
         results.mkdir(exist_ok=True)
         (results / f"{today}-blend.md").write_text("\n".join([*head, *self.lines]) + "\n")
+
+
+def _weighted(row: Row) -> Row:
+    """The same ingredients with weights that differ."""
+    raw = {key: 1 + 0.1 * i for i, key in enumerate(row.weights)}
+    return Row(name=row.name, weights={key: value / sum(raw.values()) for key, value in raw.items()})
+
+
+def _half(keys: Sequence[str], number: int) -> dict[str, float]:
+    """Half of the ingredients, another half for every number."""
+    chosen = random.Random(number).sample(keys, max(len(keys) // 2, 1))
+    return dict.fromkeys(chosen, 1 / len(chosen))
 
 
 def _same_tensors(theirs: Checkpoint, ours: Checkpoint) -> str:

@@ -32,6 +32,31 @@ def make_checkpoints(
     return paths
 
 
+def make_plain(root: Path, *, count: int, tensors: int, items: int, shards: int, alike: bool = True) -> list[Path]:
+    """Checkpoints of so many equal tensors of expert-like names; unless they are `alike`, no header equals another."""
+    paths = [root / f"checkpoint-{i}" for i in range(count)]
+    for seed, path in enumerate(paths):
+        path.mkdir(parents=True)
+        tile = np.random.default_rng(seed).integers(0x3C00, 0x3F00, 1 << 20, dtype=np.uint16).tobytes()
+        weight_map: dict[str, str] = {}
+        for i in range(shards):
+            own = range(i, tensors, shards)
+            names = [f"model.layers.{j // 1000}.mlp.experts.{j % 1000}.up_proj.weight" for j in own]
+            file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors" if shards > 1 else "model.safetensors"
+            notes = {"format": "pt"} if alike else {"format": "pt", "step": f"{seed:04d}"}
+            lead, header = build_header([(name, "BF16", (items,)) for name in names], metadata=notes, align=8)
+            with (path / file).open("wb") as handle:
+                handle.write(lead)
+                left = header.file_bytes - len(lead)
+                while left > 0:
+                    left -= handle.write(tile[:left])
+            weight_map |= dict.fromkeys(names, file)
+        if shards > 1:
+            (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        (path / "config.json").write_text("{}")
+    return paths
+
+
 def _make(path: Path, *, layers: int, shards: int, seed: int, vocab: int) -> None:
     path.mkdir(parents=True, exist_ok=True)
     tensors = _shapes(layers, vocab)

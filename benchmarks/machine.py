@@ -13,7 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import numpy as np
+
 CHUNK = 1 << 20
+
+
+class DiscardingSink:
+    """Takes the blocks of an output and keeps nothing: what a pass computes, and no more."""
+
+    waits = False
+
+    def write(self, file: int, offset: int, block: memoryview) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
 
 
 def weights_of(folders: Sequence[Path]) -> list[Path]:
@@ -66,6 +80,18 @@ def sequential_write(path: Path, nbytes: int, *, direct: bool) -> float:
     return seconds
 
 
+def copy_rate(nbytes: int = 256 << 20) -> float:
+    """Bytes per second of a copy from memory to memory, on one thread."""
+    source, target = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    return nbytes / seconds_of(lambda: np.copyto(target, source))
+
+
+def sum_rate(nbytes: int = 256 << 20) -> float:
+    """Bytes per second that one thread reads from memory."""
+    source = np.zeros(nbytes // 8, np.uint64)
+    return nbytes / seconds_of(lambda: source.max())
+
+
 def seconds_of(run: Callable[[], object], *, before: Callable[[], object] = lambda: None, repeat: int = 3) -> float:
     """Median seconds of several runs."""
     times = []
@@ -77,18 +103,31 @@ def seconds_of(run: Callable[[], object], *, before: Callable[[], object] = lamb
     return statistics.median(times)
 
 
+def anonymous_peak_reset() -> int:
+    """Forget how much memory this process held at most, and say how much it holds."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return anonymous_peak()
+
+
+def anonymous_peak() -> int:
+    """What this process held at most since then, page cache apart: its resident peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+
 @contextlib.contextmanager
 def watching_memory(process: subprocess.Popen[bytes] | BaseProcess) -> Iterator[list[int]]:
-    """Follow the anonymous memory (resident, without page cache) of a process; yields a list that gets the peak."""
+    """Follow the memory of a process (resident, buffers that are mapped included, without files); yields a list that gets
+    the peak."""
     peak = [0]
     done = threading.Event()
 
     def follow() -> None:
         while not done.is_set():
             with contextlib.suppress(OSError):
-                for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-                    if line.startswith("RssAnon"):
-                        peak[0] = max(peak[0], int(line.split()[1]) * 1024)
+                lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+                held = sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+                peak[0] = max(peak[0], held * 1024)
             done.wait(0.005)
 
     thread = threading.Thread(target=follow)

@@ -2,7 +2,7 @@
 
     python benchmarks/run_all.py [NAME ...] [--peer .venv-mergekit/bin/mergekit-yaml]
 
-Each runs with its own defaults; for other sizes call the script itself. The blend benchmark writes its result on its own.
+Each runs with its own defaults; for other sizes call the script itself. blend and growth write their results on their own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 DATA = HERE / ".data"
-WRITES_ITSELF = "blend"
-NAMES = (WRITES_ITSELF, "formats", "gram", "train", "score", "report", "cluster")
+WRITE_THEMSELVES = ("blend", "growth")
+NAMES = (*WRITE_THEMSELVES, "formats", "gram", "train", "score", "report", "cluster")
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     DATA.mkdir(exist_ok=True)
     failed = []
     for name in args.names or NAMES:
-        options = ["--peer", str(args.peer.absolute())] if name == WRITES_ITSELF and args.peer else []
+        options = ["--peer", str(args.peer.absolute())] if name == "blend" and args.peer else []
         print(f"== {name}", flush=True)
         if not _run(name, options):
             failed.append(name)
@@ -49,7 +49,7 @@ def _run(name: str, options: list[str]) -> bool:
         for line in process.stdout:
             print(line, end="", flush=True)
             lines.append(line)
-    if process.returncode == 0 and name != WRITES_ITSELF:
+    if process.returncode == 0 and name not in WRITE_THEMSELVES:
         _write(name, "".join(lines).strip(), load=load)
     return process.returncode == 0
 

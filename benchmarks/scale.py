@@ -6,7 +6,7 @@
 
     shard tasks -> nodes (cores, bandwidth, stragglers, failures) -> makespan
 
-Measured: seconds of one core for a gigabyte of input, of the blend with sha256 and of the Gram pass, for the numbers of
+Measured: seconds of one core for a gigabyte of input, of the blend with all digests and of the Gram pass, for the numbers of
 checkpoints in question. Stated: everything in `Hardware`. No cluster was at hand: nothing here was measured on one.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import os
 import platform
 import random
 import statistics
@@ -106,7 +107,7 @@ def tables() -> str:
     rates, hardware = json.loads(RATES.read_text()), Hardware()
     blend, gram = rates["blend_core_seconds_per_gb"], rates["gram_core_seconds_per_gb"]
     lines = [
-        f"Measured on {rates['machine']}: a core blends 20 checkpoints, sha256 of everything included, in {blend:.2f} s for "
+        f"Measured on {rates['machine']}: a core blends 20 checkpoints, digests of everything included, in {blend:.2f} s for "
         f"each GB of input, and computes the Gram matrix of 120 in {gram:.2f} s.",
         "",
         f"Stated: nodes of {hardware.cores} such cores that read {hardware.read_bytes / 1e9:g} GB/s and write "
@@ -115,6 +116,8 @@ def tables() -> str:
         f"(noticed after {hardware.detect_seconds:g} s), "
         f"{hardware.dollars_per_hour:g} dollars an hour; {hardware.startup_seconds:g} s "
         f"to start a task. Median of {SIMULATIONS} simulations, and the worst.",
+        "",
+        _bottleneck(hardware, blend=blend, gram=gram),
         "",
         "| study | checkpoints | nodes | soup of N*K = 20 | worst | Gram of 120 | worst | dollars for both | again, worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -140,6 +143,18 @@ def tables() -> str:
                 f"{_time(geometry)} | {_time(geometry_worst)} | {cost:,.2f} | {again + more} |"
             )
     return "\n".join(lines) + "\n"
+
+
+def _bottleneck(hardware: Hardware, *, blend: float, gram: float) -> str:
+    """What a node does longest with a GB of input."""
+    takes = {
+        "reading": 1e9 / hardware.read_bytes,
+        "blending": blend / hardware.cores,
+        "the Gram pass": gram / hardware.cores,
+    }
+    longest = max(takes, key=takes.__getitem__)
+    said = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in takes.items())
+    return f"For a GB of input a node needs: {said}. The bottleneck is {longest}."
 
 
 def page_with_tables(text: str) -> str:
@@ -198,7 +213,8 @@ def _processor() -> str:
     """Its name, as the system gives it."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {date.today().isoformat()}"
+    load = os.getloadavg()[0]
+    return f"{names[0] if names else platform.processor()}, {date.today().isoformat()}, load {load:.1f}"
 
 
 def _time(seconds: float) -> str:

@@ -79,6 +79,10 @@ def test_training_libraries_stay_in_the_language_model_layer(path):
 
 
 PARSERS = {  # who parses, and why it is not the one loader
+    "msgspec.json.decode": {
+        "store/json_file.py",
+        "store/formats/header_json.py",  # an index of a million names; what it cannot take goes to the one loader
+    },
     "json.loads": {
         "store/json_file.py",
         "errors.py",  # pip's own note on where the package came from; the lowest layer imports nothing

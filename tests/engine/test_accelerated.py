@@ -59,3 +59,17 @@ def test_rows_computed_together_equal_rows_computed_alone(plain, accelerate):
     together, _ = run_kernel(inputs, ROWS, **call)
     for row, expected in zip(ROWS, together, strict=True):
         np.testing.assert_array_equal(run_kernel(inputs, [row], **call)[0][0], expected)
+
+
+@pytest.mark.parametrize("place", [0, 511, 512, 1023, 1024, 2999])
+def test_one_tie_that_fp32_would_lose_is_found_wherever_it_stands(place):
+    """1 + 2^-8 + 2^-40: the nearest fp32 number lies half-way between two bf16 numbers, the number itself does not."""
+    inputs = np.full((3, 3000), 0x3F80, np.uint16)  # ones
+    inputs[1:] = 0
+    inputs[:, place] = 0x3F80, 0x3B80, 0x2B80
+    call = {"dtype": "BF16", "out_dtype": "BF16", "plain": False}
+    rows = [{0: 1.0, 1: 1.0, 2: 1.0}]
+    (fast,), finite = run_kernel(inputs, rows, **call, accelerate=True)
+    assert finite
+    assert fast[place] == 0x3F81
+    np.testing.assert_array_equal(run_kernel(inputs, rows, **call, accelerate=False)[0][0], fast)

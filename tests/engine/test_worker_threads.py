@@ -71,5 +71,5 @@ def test_blocks_are_multiples_of_the_grain_within_the_budget(checkpoint):
 def test_many_outputs_in_memory_share_the_cache_and_those_on_disk_get_long_blocks(checkpoint):
     warm = Options(workers=1, direct=False)
     alone = Workers([checkpoint] * 12, options=warm, outputs=1).block_bytes
-    assert Workers([checkpoint] * 12, options=warm, outputs=12).block_bytes == 64 << 10 < alone
+    assert Workers([checkpoint] * 12, options=warm, outputs=12).block_bytes == 256 << 10 < alone
     assert Workers([checkpoint] * 12, options=warm, outputs=12, waits=True).block_bytes == alone

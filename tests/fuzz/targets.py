@@ -22,7 +22,8 @@ from trajsoup.merge.plan import mean_row, plan_row
 from trajsoup.merge.soup_file import load_soup_file
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
-from trajsoup.store.identity import FileHashes
+from trajsoup.store.digest import Algorithm
+from trajsoup.store.known_digests import KnownDigests
 from trajsoup.store.lock import owner_of
 from trajsoup.store.metrics import read_metrics, read_trainer_state
 from trajsoup.store.names import load_rules
@@ -148,7 +149,7 @@ def _score_record() -> bytes:
 
 def _hashes(path: Path) -> object:
     path.with_name("x").write_bytes(b"x")
-    return FileHashes(path).file(path.with_name("x"))
+    return KnownDigests(path).file(path.with_name("x"), Algorithm.SHA256)
 
 
 def _card(path: Path) -> object:
@@ -192,7 +193,7 @@ TARGETS: dict[str, Target] = {
     "soup-json": Target(_soup_record(), _verify),
     "outcome": Target(_json({"status": "done", "tokens": 5}), _written(OUTCOME, lambda path: end_of(path.parent))),
     "lock": Target(_json(OWNER), _written(".run.lock", owner_of)),
-    "identities": Target(_json({"/x": [1, 2, 3, "0" * 64]}), _written("identities.json", _hashes)),
+    "identities": Target(_json({"sha256 /x": [[1, 2, 3, 4], "0" * 64]}), _written("identities.json", _hashes)),
     "scores": Target(_score_record(), _scores),
     **_records(),
 }

@@ -8,8 +8,9 @@ import pytest
 from trajsoup.engine.kept_gram import _read as read_gram
 from trajsoup.errors import ScanError, ScoreError, TrajsoupError, VerifyError
 from trajsoup.merge.verify import read_record
-from trajsoup.store.identity import FileHashes
+from trajsoup.store.digest import Algorithm
 from trajsoup.store.json_file import decode_json, load_json, read_json
+from trajsoup.store.known_digests import KnownDigests
 from trajsoup.store.lock import owner_of
 from trajsoup.store.metrics import read_metrics, read_trainer_state
 from trajsoup.store.scores import ScoreKey, validation_store
@@ -65,7 +66,7 @@ def test_a_memory_that_is_damaged_is_made_anew(tmp_path, data):
     path.write_bytes(data)
     assert read_gram(path) is None
     assert owner_of(path) is None
-    assert len(FileHashes(path).file(path)) == 64
+    assert len(KnownDigests(path).file(path, Algorithm.SHA256)) == 64
     (tmp_path / "outcome.json").write_bytes(data)
     assert finished_outcome("EXP1", tmp_path, horizon=0) is None
     assert _last_row(path).tokens is None

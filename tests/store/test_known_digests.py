@@ -67,3 +67,16 @@ def test_a_damaged_memory_is_an_empty_one(tmp_path, weights, content):
 def test_a_cache_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path, weights):
     (tmp_path / "file").write_text("no folder")
     learnt(tmp_path / "file" / "digests.json", weights)
+
+
+def test_what_is_asked_for_is_hashed_once_and_remembered(tmp_path, weights, monkeypatch):
+    known = KnownDigests(tmp_path / "digests.json")
+    digest = known.file(weights, Algorithm.SHA256)
+    assert digest == digest_file(weights, Algorithm.SHA256)
+    known.save()
+    monkeypatch.setattr("trajsoup.store.known_digests.digest_file", lambda path, algorithm: "hashed again")
+    again = KnownDigests(tmp_path / "digests.json")
+    assert again.file(weights, Algorithm.SHA256) == digest
+    assert again.file(weights, Algorithm.BLAKE3) == "hashed again"
+    weights.write_bytes(b"others!")
+    assert again.file(weights, Algorithm.SHA256) == "hashed again"

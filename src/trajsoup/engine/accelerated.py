@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from trajsoup.engine.program import Bits, Kernel, Program
 
-CHUNK = 4096  # elements; accumulators stay in the first-level cache
+CHUNK = 1024  # elements; accumulators and what is added to them stay in the first-level cache
+STRETCH = 512  # elements that are rounded again where one of them needs it
 _COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
 
@@ -124,7 +125,9 @@ def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
     accumulator = np.float32 if single else np.float64
 
     def run(bits: Bits, shifts: NDArray[np.int64], n: int, program: Program, out: Bits) -> bool:
-        sums = np.empty((program.accumulators, CHUNK), accumulator)
+        sums = np.empty(
+            (program.accumulators + 2, CHUNK), accumulator
+        )  # the last two are for quotients and for nothing
         p = program
         steps = (p.fresh, p.source, p.target, p.first, p.last, p.members, p.emit_first, p.emit_last, p.rows, p.leaf)
         return bool(compiled(bits, shifts, n, steps, p.factors, p.divisors, sums, out))
@@ -148,16 +151,17 @@ def _mean_kernel(dtype: str) -> Any:
 @functools.cache
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
-    return specialised(
-        _weighted,
-        f"weighted_{dtype}_{out_dtype}",
-        decode=DECODE[dtype],
+    emit = specialised(
+        _emit_bf16 if out_dtype == "BF16" else _emit,
+        f"emit_{out_dtype}",
+        nearest=_nearest,
         to_word=_WORD[out_dtype],
         store=_STORE[out_dtype],
         margin=_MARGIN[out_dtype],
         body=body,
         top=body + type(body)(1),
     )
+    return specialised(_weighted, f"weighted_{dtype}_{out_dtype}", decode=DECODE[dtype], emit=emit)
 
 
 def specialised(template: Any, name: str, *, compile: Mapping[str, Any] = _COMPILE, **constants: Any) -> Any:
@@ -231,31 +235,76 @@ def _weighted(bits, shifts, n, steps, factors, divisors, sums, out):
         for step in range(len(target)):
             total = sums[target[step], :length]
             j = first[step]
+            begin = shifts[members[j]] + start
+            a = bits[members[j], begin : begin + length]
+            f = factors[j]
             if fresh[step]:
-                begin = shifts[members[j]] + start
-                a = bits[members[j], begin : begin + length]
-                factor = factors[j]
                 for i in range(length):
-                    total[i] = np.float64(decode(a[i])) * factor
-                j += 1
+                    total[i] = np.float64(decode(a[i])) * f
             else:
                 before = sums[source[step], :length]
                 for i in range(length):
-                    total[i] = before[i]
+                    total[i] = before[i] + np.float64(decode(a[i])) * f
+            j += 1
+            while j + 4 <= last[step]:  # as in `_mean`; no product is fused with its sum
+                b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
+                b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
+                a = bits[members[j], b0 : b0 + length]
+                b = bits[members[j + 1], b1 : b1 + length]
+                c = bits[members[j + 2], b2 : b2 + length]
+                d = bits[members[j + 3], b3 : b3 + length]
+                f, g, h, k = factors[j], factors[j + 1], factors[j + 2], factors[j + 3]
+                for i in range(length):
+                    two = (total[i] + np.float64(decode(a[i])) * f) + np.float64(decode(b[i])) * g
+                    total[i] = (two + np.float64(decode(c[i])) * h) + np.float64(decode(d[i])) * k
+                j += 4
             while j < last[step]:
                 begin = shifts[members[j]] + start
                 a = bits[members[j], begin : begin + length]
-                factor = factors[j]
+                f = factors[j]
                 for i in range(length):
-                    total[i] += np.float64(decode(a[i])) * factor
+                    total[i] += np.float64(decode(a[i])) * f
                 j += 1
             for e in range(emit_first[step], emit_last[step]):
                 divisor = divisors[rows[e]]
                 result = out[rows[e], start : start + length]
-                reach = body ^ body
-                for i in range(length):
-                    word = to_word(total[i] / divisor)
-                    reach |= (word & body) + margin
-                    result[i] = store(word)
-                worst |= (reach & top) != 0
+                if divisor == 1.0:
+                    worst |= emit(total, result)
+                else:
+                    quotient = sums[len(sums) - 1, :length]
+                    for i in range(length):
+                        quotient[i] = total[i] / divisor
+                    worst |= emit(quotient, result)
     return not worst
+
+
+def _emit(total, result):
+    """Round and store; is a number infinite or none?"""
+    reach = body ^ body
+    for i in range(len(total)):
+        word = to_word(total[i])
+        reach |= (word & body) + margin
+        result[i] = store(word)
+    return (reach & top) != 0
+
+
+def _emit_bf16(total, result):
+    """The same for bf16, by way of the nearest fp32 number: that rounds twice, and wrongly only where the first rounding ends
+    half-way between two bf16 numbers. A stretch in which one does is rounded again, to odd."""
+    worst = False
+    for start in range(0, len(total), STRETCH):
+        some, into = total[start : start + STRETCH], result[start : start + STRETCH]
+        reach, ties = body ^ body, body ^ body
+        for i in range(len(some)):
+            word = nearest(some[i])
+            reach |= (word & body) + margin
+            ties |= ((word & np.uint32(0xFFFF)) ^ np.uint32(0x8000)) - np.uint32(1)  # the top bit: below nothing
+            into[i] = store(word)
+        if ties & top:
+            reach = body ^ body
+            for i in range(len(some)):
+                word = to_word(some[i])
+                reach |= (word & body) + margin
+                into[i] = store(word)
+        worst |= (reach & top) != 0
+    return worst

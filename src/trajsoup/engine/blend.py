@@ -240,11 +240,8 @@ def _in_file_order(found: Sequence[Span], checkpoints: Sequence[Checkpoint]) -> 
 
 def _first_bytes(checkpoint: Checkpoint) -> list[int]:
     """Where in each file the weights begin."""
-    found = list(checkpoint.sizes)
-    for tensor in checkpoint.tensors.values():
-        for box in tensor.boxes:
-            found[box.file] = min(found[box.file], box.offset)
-    return found
+    first = checkpoint.signature.first_bytes
+    return [first.get(file, size) for file, size in enumerate(checkpoint.sizes)]
 
 
 def _lead(path: Place, end: int) -> bytes:

@@ -14,7 +14,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.checkpoint import Checkpoint
@@ -93,7 +93,9 @@ def make_layout(
     entries = [(t.boxes[0].file if t.boxes else 0, described) for t, described in _described(template, dtype)]
     groups: list[list[Described]] = []
     if shard_bytes is None:
-        groups = [[entry for file, entry in entries if file == i] for i in range(len(template.files))]
+        groups = [[] for _ in template.files]
+        for file, entry in entries:
+            groups[file].append(entry)
         names = [path.name for path in template.files]
         groups, names = map(list, zip(*((g, n) for g, n in zip(groups, names, strict=True) if g), strict=True))
     else:
@@ -187,16 +189,32 @@ def layout_of(output: Checkpoint) -> Layout:
 def spans(layout: Layout, checkpoints: Sequence[Checkpoint]) -> list[Span]:
     """Pair every output tensor with its bytes in each checkpoint, and join neighbours that are alike everywhere."""
     found: list[Span] = []
+    distinct, which = _distinct(checkpoints)
     for number, file in enumerate(layout.files):
         for name, entry in file.header.tensors.items():
-            for span in _spans_of(name, entry, number, checkpoints, 0, entry.nbytes // ITEM_BYTES[entry.dtype]):
+            for span in _spans_of(name, entry, number, distinct, 0, entry.nbytes // ITEM_BYTES[entry.dtype]):
                 if found and _continues(found[-1], span):
                     last = found.pop()
                     items = last.items + span.items
                     found.append(Span(last.dtype, last.out_dtype, last.file, last.offset, items, last.inputs))
                 else:
                     found.append(span)
-    return found
+    return [_for_all(span, which) for span in found]
+
+
+def _distinct(checkpoints: Sequence[Checkpoint]) -> tuple[list[Checkpoint], list[int]]:
+    """One checkpoint of each signature with as many files, in which the same bytes lie at the same places; and for every
+    checkpoint the number of the one that stands for it."""
+    numbers: dict[tuple[int, int], int] = {}
+    keys = [(id(checkpoint.tensors), len(checkpoint.files)) for checkpoint in checkpoints]
+    which = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return [checkpoints[which.index(number)] for number in range(len(numbers))], which
+
+
+def _for_all(span: Span, which: Sequence[int]) -> Span:
+    if len(span.inputs) == len(which):
+        return span
+    return replace(span, inputs=tuple(span.inputs[number] for number in which))
 
 
 def sample_spans(
@@ -213,6 +231,7 @@ def sample_spans(
     """
     chance = random.Random(seed)
     found: list[Span] = []
+    distinct, which = _distinct(checkpoints)
     for number, file in enumerate(layout.files):
         for name, entry in file.header.tensors.items():
             count = entry.nbytes // ITEM_BYTES[entry.dtype]
@@ -220,11 +239,11 @@ def sample_spans(
             if length and name in (blocks or {}):
                 band = (blocks or {})[name].rows * entry.shape[1]
                 begin = chance.randrange(-(-count // band)) * band
-                found += _spans_of(name, entry, number, checkpoints, begin, min(begin + band, count))
+                found += _spans_of(name, entry, number, distinct, begin, min(begin + band, count))
             elif length:
                 begin = chance.randrange(count - length + 1)
-                found += _spans_of(name, entry, number, checkpoints, begin, begin + length)
-    return found
+                found += _spans_of(name, entry, number, distinct, begin, begin + length)
+    return [_for_all(span, which) for span in found]
 
 
 def _spans_of(
@@ -233,11 +252,9 @@ def _spans_of(
     """The numbers from `begin` to `end` of one tensor, cut wherever a run of any checkpoint begins."""
     dtype = checkpoints[0].tensors[name].dtype
     item, out_item = ITEM_BYTES[dtype], ITEM_BYTES[entry.dtype]
-    each = [checkpoint.tensors[name] for checkpoint in checkpoints]
-    if begin < end and all(
-        len(t.boxes) == 1 and t.boxes[0].codec is None and not t.head_rows and not t.made for t in each
-    ):
-        inputs = tuple((t.boxes[0].file, t.boxes[0].offset + begin * item) for t in each)  # nearly always, and quicker
+    boxes = [checkpoint.tensors[name].lone_box for checkpoint in checkpoints]
+    if begin < end and None not in boxes:  # nearly always, and quicker
+        inputs = tuple([(box.file, box.offset + begin * item) for box in boxes if box is not None])
         yield Span(dtype, entry.dtype, file, entry.offset + begin * out_item, end - begin, inputs)
         return
     runs = [checkpoint.runs(name) for checkpoint in checkpoints]

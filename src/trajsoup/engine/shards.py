@@ -29,7 +29,7 @@ from trajsoup.store.digest import Algorithm, sha256_file
 from trajsoup.store.formats import Format
 from trajsoup.store.names import NameMap
 from trajsoup.store.remote import Place, RemotePath, absolute
-from trajsoup.store.stored import ITEM_BYTES
+from trajsoup.store.stored import ITEM_BYTES, Signature, Tensor
 from trajsoup.store.upload import Upload
 
 STRETCH_BYTES = 2 << 30  # a longer output file becomes several tasks
@@ -244,14 +244,22 @@ def _narrowed(
     if any(len(numbers) != 1 for numbers in files) or any(c.encoded or c.gathered for c in checkpoints.values()):
         return None
     order: dict[str, Checkpoint] = {}
+    alone: dict[tuple[int, int], Signature] = {}  # checkpoints of one signature share it still
     for key, (number,) in zip(keys, files, strict=True):
         c = checkpoints[key]
-        mine = {name: [box._replace(file=0) for box in t.boxes if box.file == number] for name, t in c.tensors.items()}
-        tensors = {name: t._replace(boxes=tuple(mine[name])) for name, t in c.tensors.items()}
+        same = (id(c.tensors), number)
+        if same not in alone:
+            alone[same] = _of_file(c.tensors, number)
         order[key] = replace(
-            c, files=(c.files[number],), sizes=(c.sizes[number],), states=(c.states[number],), tensors=tensors
+            c, files=(c.files[number],), sizes=(c.sizes[number],), states=(c.states[number],), tensors=alone[same]
         )
     return order, [replace(s, inputs=tuple((0, offset) for _, offset in s.inputs)) for s in parts]
+
+
+def _of_file(tensors: Mapping[str, Tensor], number: int) -> Signature:
+    """The tensors with what one file has of them."""
+    mine = {name: [box._replace(file=0) for box in t.boxes if box.file == number] for name, t in tensors.items()}
+    return Signature({name: t._replace(boxes=tuple(mine[name])) for name, t in tensors.items()})
 
 
 @contextlib.contextmanager

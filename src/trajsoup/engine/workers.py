@@ -42,8 +42,8 @@ from trajsoup.store.stored import ITEM_BYTES
 
 BUFFER_BYTES = 96 << 20  # of all workers together
 WARM_BLOCK_BYTES = 512 << 10
-SMALL_BLOCK_BYTES = 64 << 10  # below it the calls cost more than the cache saves
-CACHE_BYTES = 3 << 19  # of a worker, where many outputs stay in memory: its slices fit the second-level cache
+SMALL_BLOCK_BYTES = 128 << 10  # below it the calls cost more than the cache saves
+CACHE_BYTES = 6 << 20  # of a worker, where many outputs stay in memory: its slices stay near, kernels cut them smaller
 DIRECT_WORKERS = 4  # requests in flight that keep a disk busy; more only take the cores from each other
 REMOTE_WORKERS = 4  # each has a request in flight for every checkpoint
 REMOTE_BLOCK_BYTES = 8 << 20  # a store wants long ranges

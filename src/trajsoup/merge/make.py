@@ -73,7 +73,11 @@ def make_soup(
         *,
         requantised: Mapping[str, Any] | None = None,
     ) -> Provenance:
-        made = replace(provenance_of(plan, {**remembered, **hashes}, files, digest=digest), requantised=requantised)
+        made = replace(
+            provenance_of(plan, {**remembered, **hashes}, files, digest=digest),
+            policy=policy(next(iter(plan.checkpoints.values())), plan.layout),
+            requantised=requantised,
+        )
         for checkpoint in plan.checkpoints.values():  # machines that share the work open it each for itself
             checkpoint.require_unchanged()
         for path in (records / ASIDE).iterdir():
@@ -152,7 +156,8 @@ def provenance_of(
     *,
     digest: Algorithm | None = Algorithm.BLAKE3,
 ) -> Provenance:
-    """What soup.json will say, given the digests of ingredients (those not in `hashes` are read again) and of `files`."""
+    """What soup.json will say, given the digests of ingredients (those not in `hashes` are read again) and of `files`; but
+    for what became of which tensors."""
     hashed = functools.cache(digest_file)  # adapters share their base
     ingredients = [
         _ingredient(plan, key, hashes.get(key), digest=digest, hashed=hashed) for key in sorted(plan.checkpoints)
@@ -170,7 +175,6 @@ def provenance_of(
         exact_from=plan.exact_from,
         names=plan.names,
         state=plan.state,
-        policy=policy(first, plan.layout),
         quantization=first.config.get(QUANTIZATION),
         base=first.format.base if isinstance(first.format, Lora) else None,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from trajsoup.store.stored import FLOATS, Tensor
 EXAMPLES = 3
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _MTP = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_layers|multi_token_prediction)(?:\.|_|$)")
-_COMPUTED = re.compile(r"(?:inv_freq|freqs_cis|rope\.freqs|cos_cached|sin_cached)$")  # non-persistent in transformers
+_COMPUTED = ("inv_freq", "freqs_cis", "rope.freqs", "cos_cached", "sin_cached")  # non-persistent in transformers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +49,13 @@ KINDS = (WEIGHTS, ROUTER_BIAS, MTP, FP8, LORA, EXACT, TIED, COMPUTED, EXTRA_STAT
 def policy(ingredient: Checkpoint, layout: Layout) -> dict[str, dict[str, Any]]:
     """By kind: the rule, how many tensors of the soup it was for, and a few of them."""
     layers = ingredient.config.get("num_hidden_layers")
-    places: dict[Any, list[str]] = {}
     found: dict[str, list[str]] = {}
     written = {name for file in (layout.wide or layout).files for name in file.header.tensors}
     for name, tensor in ingredient.tensors.items():
         if name in written:
-            places.setdefault((tensor.boxes, tensor.made) if tensor.nbytes else name, []).append(name)
             for kind in _kinds(name, tensor, layers):
                 found.setdefault(kind.name, []).append(name)
-    found[TIED.name] = [name for names in places.values() if len(names) > 1 for name in names]
+    found[TIED.name] = _tied({name: t for name, t in ingredient.tensors.items() if name in written})
     for name in ingredient.left_out:
         found.setdefault((EXTRA_STATE if "_extra_state" in name else STATE).name, []).append(name)
     return {
@@ -66,16 +65,25 @@ def policy(ingredient: Checkpoint, layout: Layout) -> dict[str, dict[str, Any]]:
     }
 
 
+def _tied(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of one storage. Few tensors begin where another does, and only these are looked at."""
+    begins = Counter([box[:2] for t in tensors.values() for box in t.boxes[:1]])
+    places: dict[Any, list[str]] = {}
+    for name, tensor in tensors.items() if len(begins) < len(tensors) else ():
+        if tensor.nbytes and begins[tensor.boxes[0][:2]] > 1:
+            places.setdefault((tensor.boxes, tensor.made), []).append(name)
+    return [name for names in places.values() if len(names) > 1 for name in names]
+
+
 def _kinds(name: str, tensor: Tensor, layers: Any) -> Iterator[Kind]:
     if tensor.dtype not in FLOATS:
         yield EXACT
         return
-    layer = _LAYER.search(name)
     if KEPT.search(name):
         yield ROUTER_BIAS
-    elif _COMPUTED.search(name):
+    elif name.endswith(_COMPUTED):
         yield COMPUTED
-    elif _MTP.search(name) or (layer and isinstance(layers, int) and int(layer[1]) >= layers):
+    elif _MTP.search(name) or (isinstance(layers, int) and (layer := _LAYER.search(name)) and int(layer[1]) >= layers):
         yield MTP  # DeepSeek numbers them after the last layer
     else:
         yield WEIGHTS

@@ -122,7 +122,7 @@ def open_checkpoint(path: Place | str, *, format: Format | None = None, name_map
     states = tuple(state_of(file) for file in stored.files)
     checkpoint = Checkpoint(path=path, format=format, states=states, **vars(stored))
     checkpoint = replace(
-        checkpoint, tensors=dequantised(checkpoint.tensors, checkpoint.config, where=str(checkpoint.path))
+        checkpoint, tensors=dequantised(checkpoint.signature, checkpoint.config, where=str(checkpoint.path))
     )
     if not checkpoint.tensors:
         raise CheckpointError(f"{path} holds no tensor: save the checkpoint again")
@@ -169,7 +169,7 @@ def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -
     Without `dtypes`, for a fork point: it is no ingredient, and training often goes on in another float type.
     """
     a, b = first.tensors, other.tensors
-    for name, tensor in a.items():
+    for name, tensor in a.items() if a is not b else ():
         if name not in b:
             raise _mismatch(first, other, f"tensor {name!r} is in the first only")
         twin = b[name]
@@ -177,7 +177,8 @@ def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -
             raise _mismatch(first, other, f"tensor {name!r} has shape {list(tensor.shape)} and {list(twin.shape)}")
         if tensor.dtype != twin.dtype and (dtypes or not {tensor.dtype, twin.dtype} <= FLOATS):
             raise _mismatch(first, other, f"tensor {name!r} has dtype {tensor.dtype} and {twin.dtype}")
-    if (extra := next((name for name in b if name not in a), None)) is not None:
+    if len(a) < len(b):
+        extra = next(name for name in b if name not in a)
         raise _mismatch(first, other, f"tensor {extra!r} is in the second only")
     ignored = () if dtypes else (QUANTIZATION,)
     mine, theirs = ({k: v for k, v in c.config.items() if k not in ignored} for c in (first, other))
@@ -193,7 +194,7 @@ def require_same(first: Checkpoint, other: Checkpoint, *, dtypes: bool = True) -
 
 def same_dtypes(first: Checkpoint, other: Checkpoint) -> bool:
     """Whether the tensors that both have are stored in the same types."""
-    return all(
+    return first.tensors is other.tensors or all(
         tensor.dtype == other.tensors[name].dtype for name, tensor in first.tensors.items() if name in other.tensors
     )
 
@@ -225,20 +226,17 @@ def _require_averageable(checkpoint: Checkpoint) -> None:
             f"{checkpoint.path} is quantised ({method}): averages of quantised codes mean nothing. "
             "Dequantise it to bf16 first, merge, then quantise the soup"
         )
-    if (
-        adapter := next((name for name in checkpoint.tensors if ".lora_A." in name or ".lora_B." in name), None)
-    ) is not None:
+    if (adapter := checkpoint.signature.adapter) is not None:
         raise CheckpointError(
             f"{checkpoint.path} is a LoRA adapter ({adapter}): the mean of A times the mean of B is not the mean of the "
             "updates. `merge --lora merge --fork-point BASE` merges each into its base and averages there"
         )
-    known = FLOATS | EXACT
-    for name, tensor in checkpoint.tensors.items():
-        if tensor.dtype not in known:
-            raise CheckpointError(
-                f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the "
-                "checkpoint to bf16 first, merge, then quantise the soup (FP8 needs block scales, NAME_scale_inv)"
-            )
+    if unknown := checkpoint.signature.dtypes - FLOATS - EXACT:
+        name, tensor = next((n, t) for n, t in checkpoint.tensors.items() if t.dtype in unknown)
+        raise CheckpointError(
+            f"{checkpoint.path}: tensor {name!r} is {tensor.dtype}, which cannot be averaged: convert the "
+            "checkpoint to bf16 first, merge, then quantise the soup (FP8 needs block scales, NAME_scale_inv)"
+        )
 
 
 def _is_link(path: Place) -> bool:

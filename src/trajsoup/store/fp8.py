@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trajsoup.errors import CheckpointError
 from trajsoup.store.numbers import fp32
-from trajsoup.store.stored import Box, Part, Rows, Tensor
+from trajsoup.store.stored import Box, Part, Rows, Signature, Tensor
 
 CODES = "F8_E4M3"
 SUFFIX = "_scale_inv"
@@ -73,13 +73,15 @@ class Scaled:
         return values
 
 
-def dequantised(tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, where: str) -> dict[str, Tensor]:
+def dequantised(tensors: Signature, config: Mapping[str, Any], *, where: str) -> Signature:
     """The tensors with codes and scales as one: fp32. What has no scales stays as it is."""
+    if CODES not in tensors.dtypes:
+        return tensors
     quantization = config.get(CONFIG)
     quantization = quantization if isinstance(quantization, dict) else {}
     power_of_two = quantization.get("scale_fmt") == "ue8m0"
     block = quantization.get("weight_block_size") or _BLOCK
-    found = dict(tensors)
+    found = Signature(tensors)
     for name, tensor in tensors.items():
         if tensor.dtype != CODES or name + SUFFIX not in tensors:
             continue

@@ -48,16 +48,25 @@ def _counted(digits: str) -> int:
 
 def read_json(path: Place, kind: type[T], *, cure: str, error: type[TrajsoupError], nan: bool = False) -> T:
     """What a file holds, as that type."""
+    return decode_json(read_json_bytes(path, error=error), kind, where=path, cure=cure, error=error, nan=nan)
+
+
+def read_json_bytes(path: Place, *, error: type[TrajsoupError]) -> bytes:
+    """What a file holds, not decoded."""
     try:
-        data = read_small(path)
+        return read_small(path)
     except OSError as wrong:
         raise error(f"cannot read {path}: {wrong.strerror}: check the path and its permissions") from wrong
-    return decode_json(data, kind, where=path, cure=cure, error=error, nan=nan)
 
 
 def load_json(path: Place) -> dict[str, Any]:
     """Read a JSON object."""
-    return read_json(path, dict[str, Any], cure="copy or save it again", error=CheckpointError, nan=True)
+    return decode_object(read_json_bytes(path, error=CheckpointError), where=path)
+
+
+def decode_object(data: bytes, *, where: object) -> dict[str, Any]:
+    """A JSON object, as programs of any kind write it."""
+    return decode_json(data, dict[str, Any], where=where, cure="copy or save it again", error=CheckpointError, nan=True)
 
 
 def json_text(data: Any) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.client import HTTPResponse
 from typing import Any
 
 CHUNK_BYTES = 256 << 10  # stays in the processor's cache between socket and buffer
@@ -89,6 +88,8 @@ class RangeReader:
 
 def _receive(answer: Any, view: memoryview) -> int:
     """From the socket straight into the buffer, where urllib3 lets us see the response beneath its own."""
+    from http.client import HTTPResponse  # with it comes ssl: no command that stays here should load it
+
     response = getattr(answer, "_fp", None)
     if not isinstance(response, HTTPResponse):
         return _copy(answer.stream(CHUNK_BYTES), view)

@@ -106,9 +106,53 @@ class Tensor(NamedTuple):
     made: Making | None = None  # how it is computed; None: its numbers are in its boxes
 
     @property
+    def lone_box(self) -> Box | None:
+        """The one box in which its numbers lie as they are, in their order."""
+        plain = len(self.boxes) == 1 and self.boxes[0].codec is None and not self.head_rows and not self.made
+        return self.boxes[0] if plain else None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its numbers, decoded."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+class Signature(dict[str, Tensor]):
+    """The tensors of a checkpoint by name, in the order of their bytes where there is one. Nobody changes it, so checkpoints
+    that agree may share one, and what is found out of it is found out once for all of them."""
+
+    sound_in: tuple[int, ...] | None = None  # sizes of files in which every box was found to be sound
+
+    @cached_property
+    def dtypes(self) -> frozenset[str]:
+        """Every dtype that a tensor has."""
+        return frozenset({tensor.dtype for tensor in self.values()})
+
+    @cached_property
+    def adapter(self) -> str | None:
+        """The first tensor of a LoRA adapter."""
+        return next((name for name in self if ".lora_A." in name or ".lora_B." in name), None)
+
+    @cached_property
+    def encoded(self) -> tuple[tuple[Box, str], ...]:
+        """Boxes that must be decoded, with their dtypes."""
+        found = ((box, t.dtype) for t in self.values() for box in t.boxes if box.codec is not None)
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def gathered(self) -> tuple[str, ...]:
+        """Tensors put together or computed by rows when they are read."""
+        return tuple(name for name, tensor in self.items() if _is_gathered(tensor))
+
+    @cached_property
+    def first_bytes(self) -> Mapping[int, int]:
+        """By file: where its first box begins."""
+        found: dict[int, int] = {}
+        for tensor in self.values():
+            for file, offset, *_ in tensor.boxes:
+                if offset < found.get(file, offset + 1):
+                    found[file] = offset
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,22 +161,31 @@ class Stored:
 
     files: tuple[Place, ...]  # those that hold weights or say where they lie: together they are its identity
     sizes: tuple[int, ...]  # bytes of each
-    tensors: Mapping[str, Tensor]  # in the order of their bytes, where there is one
+    tensors: Mapping[str, Tensor]  # a Signature, whatever mapping it was made with
     folder: Place  # of config.json, tokenizer and the like
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  # to be written into the header of a soup
     left_out: tuple[str, ...] = ()  # what else is there and is no weight: optimizer state, counters, objects
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.tensors, Signature):
+            object.__setattr__(self, "tensors", Signature(self.tensors))
+
+    @property
+    def signature(self) -> Signature:
+        """The tensors, with what was found out of them."""
+        assert isinstance(self.tensors, Signature)
+        return self.tensors
+
     @cached_property
     def encoded(self) -> Mapping[tuple[Box, str], int]:
         """Boxes that must be decoded, with their dtypes, and the number of each: to a pass it is a file after `files`."""
-        found = ((box, t.dtype) for t in self.tensors.values() for box in t.boxes if box.codec is not None)
-        return {box: number for number, box in enumerate(dict.fromkeys(found), start=len(self.files))}
+        return {box: number for number, box in enumerate(self.signature.encoded, start=len(self.files))}
 
     @cached_property
     def gathered(self) -> Mapping[str, int]:
         """Tensors put together or computed by rows when they are read: to a pass each is a file after the encoded boxes."""
-        names = [name for name, tensor in self.tensors.items() if _is_gathered(tensor)]
-        return {name: number for number, name in enumerate(names, start=len(self.files) + len(self.encoded))}
+        start = len(self.files) + len(self.encoded)
+        return {name: number for number, name in enumerate(self.signature.gathered, start=start)}
 
     def runs(self, name: str) -> list[tuple[int, int, int]]:
         """Where the numbers of a tensor lie, in their order: (first number, source, byte in it). A source is a file, an
@@ -153,9 +206,12 @@ class Stored:
 
     def require_sound(self, path: Place) -> None:
         """Refuse boxes that overlap, leave a hole, or lie outside their tensor or file. The dtypes are known ones."""
+        if self.signature.sound_in == self.sizes:
+            return
         for name, tensor in self.tensors.items():
             if wrong := self._wrong_with(tensor):
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} {wrong}. Copy or save it again")
+        self.signature.sound_in = self.sizes
 
     def _wrong_with(self, tensor: Tensor) -> str | None:
         dtype, whole, boxes, head_rows, made = tensor

@@ -14,6 +14,9 @@ import math
 import operator
 import re
 import struct
+import sys
+import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,10 +24,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajsoup.errors import CheckpointError
-from trajsoup.store.json_file import load_json
+from trajsoup.store.digest import Algorithm
+from trajsoup.store.formats.header_json import Described, quickly
+from trajsoup.store.formats.header_json import weight_map as quick_weight_map
+from trajsoup.store.json_file import decode_object, read_json_bytes
 from trajsoup.store.remote import Place, RemotePath, place
 from trajsoup.store.source import read_range, reading
-from trajsoup.store.stored import ITEM_BYTES, Box, Stored, Tensor
+from trajsoup.store.stored import ITEM_BYTES, Box, Signature, Stored, Tensor
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -73,12 +79,11 @@ class Safetensors:
         if place.is_file():
             return _stored(place, (place,), folder=place.parent)
         names = _listing(place)
-        weight_map = weight_map_of(place / INDEX, names) if INDEX in names else {}
-        chosen = dict.fromkeys(weight_map.values()) if INDEX in names else _shards(place, names)
-        stored = _stored(place, tuple(place / name for name in chosen), folder=place)
-        if INDEX in names:
-            _check_index(place / INDEX, weight_map, stored)
-        return stored
+        if INDEX not in names:
+            return _stored(place, tuple(place / name for name in _shards(place, names)), folder=place)
+        weight_map, raw = _read_index(place / INDEX, names)
+        files = tuple(place / name for name in sorted({*weight_map.values()}))
+        return _stored(place, files, folder=place, index=(place / INDEX, weight_map, raw))
 
 
 def loose_files(folder: Place) -> list[Place]:
@@ -90,6 +95,12 @@ def loose_files(folder: Place) -> list[Place]:
 
 def read_header(path: Place) -> Header:
     """Read and check the header of a safetensors file. Refuses whatever could make a later read go wrong."""
+    raw, size = _raw_header(path)
+    return parse_header(raw, path=path, file_bytes=size)
+
+
+def _raw_header(path: Place) -> tuple[bytes, int]:
+    """The bytes of a header, and of how many the file is."""
     try:
         size = path.stat().st_size
         start = read_range(path, 0, min(size, FIRST_BYTES if isinstance(path, RemotePath) else 8))
@@ -102,11 +113,13 @@ def read_header(path: Place) -> Header:
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"cannot read {path}: {reason}: check the path and its permissions") from error
-    return parse_header(raw, path=path, file_bytes=size)
+    return raw, size
 
 
 def parse_header(raw: bytes, *, path: Place, file_bytes: int) -> Header:
     """Turn header bytes into a `Header`, checking every offset against the file's size."""
+    if (found := quickly(raw)) is not None and (tensors := _in_order(found[0], 8 + len(raw), file_bytes)) is not None:
+        return Header(tensors, found[1], 8 + len(raw), file_bytes)
     try:
         text = raw.decode("utf-8")
         parse_int = _natural if "-" in text else int
@@ -160,6 +173,21 @@ def build_header(
     return struct.pack("<Q", len(raw)) + raw, header
 
 
+def _in_order(described: Mapping[str, Described], position: int, file_bytes: int) -> dict[str, Entry] | None:
+    """The tensors of a header whose bytes follow each other as they are listed; None where one is amiss, or empty."""
+    found: dict[str, Entry] = {}
+    shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # few: held once
+    start = position
+    for name, tensor in described.items():
+        begin, end = tensor.data_offsets
+        nbytes = math.prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 0)
+        if begin != position - start or not end - begin == nbytes > 0:
+            return None
+        found[name] = Entry(sys.intern(tensor.dtype), shapes.setdefault(tensor.shape, tensor.shape), position, nbytes)
+        position += nbytes
+    return found if position == file_bytes else None
+
+
 def _entry(name: str, entry: Any, data_offset: int, path: Place) -> Entry:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -205,13 +233,49 @@ def _damaged(path: Place, what: str) -> CheckpointError:
     return CheckpointError(f"{path} is damaged: {what}. Copy or save it again")
 
 
-def _stored(path: Place, files: tuple[Place, ...], *, folder: Place) -> Stored:
-    headers = _headers(files)
-    tensors: dict[str, Tensor] = {}
-    for i, header in enumerate(headers):
+class _Shared(Signature):
+    """What equal headers say: the tensors, and the notes of the first file."""
+
+    metadata: Mapping[str, str]
+
+
+_SHARED: weakref.WeakValueDictionary[bytes, _Shared] = weakref.WeakValueDictionary()  # while a checkpoint has it
+_PARSING = threading.Lock()  # checkpoints that are opened at once wait for the one that agrees with them
+
+
+def _stored(
+    path: Place, files: tuple[Place, ...], *, folder: Place, index: tuple[Place, Mapping[str, str], bytes] | None = None
+) -> Stored:
+    """Open the files that an index names, or that are all there are. Headers that are equal byte by byte to those of a
+    checkpoint that is open are not parsed again: both have one signature."""
+    read = _raw_headers(files)
+    key = Algorithm.BLAKE3.new(
+        json.dumps([[file.name for file in files], [(len(raw), size) for raw, size in read]]).encode()
+    )
+    for part in (*(raw for raw, _ in read), b"" if index is None else index[2]):
+        key.update(part)
+    with _PARSING:
+        signature = _SHARED.get(key.digest())
+        if signature is None:
+            signature = _signature(path, files, read)
+            if index is not None:
+                _check_index(*index[:2], signature, files)
+            _SHARED[key.digest()] = signature
+    sizes = tuple(size for _, size in read)
+    return Stored(files=files, sizes=sizes, tensors=signature, folder=folder, metadata=signature.metadata)
+
+
+def _signature(path: Place, files: Sequence[Place], read: Sequence[tuple[bytes, int]]) -> _Shared:
+    tensors = _Shared()
+    origins: dict[int, tuple[int, ...]] = {}  # by the number of axes
+    notes: list[Mapping[str, str]] = []
+    for i, (raw, size) in enumerate(read):
+        header = parse_header(raw, path=files[i], file_bytes=size)
+        notes.append(header.metadata)
         starts = _saved_offsets(header, files[i])
         for name, (dtype, shape, offset, nbytes) in header.tensors.items():
-            piece = Tensor(dtype, shape, (Box(i, offset, nbytes, starts.get(name, (0,) * len(shape)), shape),))
+            start = starts.get(name) or origins.setdefault(len(shape), (0,) * len(shape))
+            piece = Tensor(dtype, shape, (Box(i, offset, nbytes, start, shape),))
             if name not in tensors:
                 tensors[name] = piece
             elif name in starts and tensors[name].dtype == dtype:
@@ -221,11 +285,10 @@ def _stored(path: Place, files: tuple[Place, ...], *, folder: Place) -> Stored:
                 raise CheckpointError(
                     f"{path}: tensor {name!r} is in both {first} and {files[i].name}: remove the stale file"
                 )
-    tensors = {name: tensor._replace(shape=_whole(tensor.boxes)) for name, tensor in tensors.items()}
-    sizes = tuple(header.file_bytes for header in headers)
-    metadata = headers[0].metadata if headers else {}
-    metadata = {key: value for key, value in metadata.items() if not key.startswith("DCP_")}
-    return Stored(files=files, sizes=sizes, tensors=tensors, folder=folder, metadata=metadata)
+    if any(DCP_OFFSETS in said for said in notes):
+        tensors.update({name: tensor._replace(shape=_whole(tensor.boxes)) for name, tensor in tensors.items()})
+    tensors.metadata = {key: value for key, value in (notes or [{}])[0].items() if not key.startswith("DCP_")}
+    return tensors
 
 
 def _saved_offsets(header: Header, path: Place) -> dict[str, tuple[int, ...]]:
@@ -255,11 +318,11 @@ def _whole(boxes: Sequence[Box]) -> tuple[int, ...]:
     return tuple(max(end) for end in zip(*ends, strict=True))
 
 
-def _headers(files: Sequence[Place]) -> tuple[Header, ...]:
+def _raw_headers(files: Sequence[Place]) -> list[tuple[bytes, int]]:
     if len(files) > 1 and isinstance(files[0], RemotePath):  # each is a round trip or two
         with ThreadPoolExecutor(HEADER_REQUESTS) as pool:
-            return tuple(pool.map(read_header, files))
-    return tuple(read_header(file) for file in files)
+            return list(pool.map(_raw_header, files))
+    return [_raw_header(file) for file in files]
 
 
 def _begins_as_one(path: Place) -> bool:
@@ -295,10 +358,18 @@ def _shards(folder: Place, names: Sequence[str]) -> Sequence[str]:
 
 
 def weight_map_of(index: Place, there: Sequence[str]) -> dict[str, str]:
-    """Which file an index gives each tensor, in the order of the files, none of them outside the index's folder."""
-    weight_map = load_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
-        raise CheckpointError(f"{index} has no weight_map of strings: save the checkpoint again")
+    """Which file an index gives each tensor, none of them outside the index's folder."""
+    return _read_index(index, there)[0]
+
+
+def _read_index(index: Place, there: Sequence[str]) -> tuple[dict[str, str], bytes]:
+    """The same, and the bytes of the index."""
+    raw = read_json_bytes(index, error=CheckpointError)
+    weight_map: Any = quick_weight_map(raw)
+    if weight_map is None:
+        weight_map = decode_object(raw, where=index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
+            raise CheckpointError(f"{index} has no weight_map of strings: save the checkpoint again")
     for file in set(weight_map.values()):
         if Path(file).name != file:
             raise CheckpointError(f"{index} names {file!r:.200}, which is outside its folder: it must not be trusted")
@@ -312,16 +383,18 @@ def weight_map_of(index: Place, there: Sequence[str]) -> dict[str, str]:
             f"{index.parent} holds both {SINGLE} and {INDEX}, which does not name it: one of them is stale; remove it, "
             f"or name {index.parent / SINGLE} itself"
         )
-    return dict(sorted(weight_map.items(), key=lambda item: item[1]))
+    return weight_map, raw
 
 
-def _check_index(index: Place, weight_map: dict[str, str], stored: Stored) -> None:
-    for name, tensor in stored.tensors.items():
-        listed, actual = weight_map.pop(name, None), stored.files[tensor.boxes[0].file].name
+def _check_index(index: Place, weight_map: Mapping[str, str], tensors: Signature, files: Sequence[Place]) -> None:
+    names = [file.name for file in files]
+    for name, tensor in tensors.items():
+        listed, actual = weight_map.get(name), names[tensor.boxes[0].file]
         if listed != actual:
             raise CheckpointError(
                 f"{index} puts tensor {name!r} into {listed!r}, but it is in {actual!r}: the index is stale; save the "
                 "checkpoint again"
             )
-    if weight_map:
-        raise CheckpointError(f"{index} names tensor {next(iter(weight_map))!r}, which no file holds: it is stale")
+    if len(weight_map) > len(tensors):
+        lost = next(name for name in weight_map if name not in tensors)
+        raise CheckpointError(f"{index} names tensor {lost!r}, which no file holds: it is stale")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trajsoup.errors import OutputError
 from trajsoup.lm.builtin import FORK_POINTS
 from trajsoup.lm.corpus import CorpusSpec
+from trajsoup.store.digest import Algorithm
 from trajsoup.store.fields import shaping
-from trajsoup.store.identity import FileHashes
+from trajsoup.store.known_digests import FILE, KnownDigests
 from trajsoup.study.cache import cache_folder
 from trajsoup.study.records.files import digest_of
 
@@ -22,12 +21,14 @@ VERSION = 4  # raise it when the same study would give other records
 
 def digest_of_study(source: Any, *, corpus: CorpusSpec | None, folder: Path) -> str:
     """Of every field that shapes results; the corpus by content, so that a file that kept its size is another one."""
-    hashes = FileHashes(cache_folder() / "hashes.json")
+    known = KnownDigests(cache_folder() / FILE)
 
     def content(path: Path) -> Any:
         if path.is_file():
-            return hashes.file(path)
-        return [[str(p.relative_to(path)), hashes.file(p)] for p in sorted(path.rglob("*")) if p.is_file()]
+            return known.file(path, Algorithm.SHA256)
+        return [
+            [str(p.relative_to(path)), known.file(p, Algorithm.SHA256)] for p in sorted(path.rglob("*")) if p.is_file()
+        ]
 
     def name_and_size(path: Path) -> Any:
         if path.parent == FORK_POINTS:
@@ -35,8 +36,7 @@ def digest_of_study(source: Any, *, corpus: CorpusSpec | None, folder: Path) -> 
         return [os.path.relpath(path, folder), path.stat().st_size if path.is_file() else None]
 
     found = digest_of([VERSION, _plain(source, name_and_size), _plain(corpus, content)])
-    with contextlib.suppress(OutputError):  # a memory that cannot be written costs time, nothing else
-        hashes.save()
+    known.save()
     return found
 
 
