@@ -146,7 +146,7 @@ def _curve(axis: Axis, args: argparse.Namespace) -> list[str]:
 
 def _small_tensors(args: argparse.Namespace) -> list[str]:
     """Many small tensors against few large ones of the same size in all."""
-    many, few = (5_000, 50_000) if not args.full else (50_000, 50_000), 5 if not args.full else 50
+    many, few = (2_000, 50_000) if not args.full else (50_000, 50_000), 2 if not args.full else 50
     small = Point(tensors=many[0], items=many[1], ingredients=2)
     large = replace(small, tensors=few, items=many[0] * many[1] // few)
     pairs = [(_asked(small, args, repeat=1), _asked(large, args, repeat=1)) for _ in range(max(args.repeat, 2))]
