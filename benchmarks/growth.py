@@ -1,7 +1,7 @@
 """How time and memory of a merge grow: over tensors, ingredients, shards, outputs and size, with fitted exponents.
 
     python benchmarks/growth.py                # small sizes, some minutes; writes a dated result
-    python benchmarks/growth.py --full         # the sizes of the table in the issue: a million tensors, 256 ingredients, 4 GB
+    python benchmarks/growth.py --full         # large ones: a million tensors, 256 ingredients, 4 GB
     python benchmarks/growth.py --axis shards  # one of them, printed only
 
 Each point runs in a process of its own, which first makes a merge of one small tensor, so that modules and kernels are
