@@ -1,7 +1,7 @@
 """How time and memory of a merge grow: over tensors, ingredients, shards, outputs and size, with fitted exponents.
 
     python benchmarks/growth.py                # small sizes, some minutes; writes a dated result
-    python benchmarks/growth.py --full         # the sizes of the table in the issue: a million tensors, 256 ingredients, 4 GB
+    python benchmarks/growth.py --full         # large ones: a million tensors, 256 ingredients, 4 GB
     python benchmarks/growth.py --axis shards  # one of them, printed only
 
 Each point runs in a process of its own, which first makes a merge of one small tensor, so that modules and kernels are
@@ -146,7 +146,7 @@ def _curve(axis: Axis, args: argparse.Namespace) -> list[str]:
 
 def _small_tensors(args: argparse.Namespace) -> list[str]:
     """Many small tensors against few large ones of the same size in all."""
-    many, few = (5_000, 50_000) if not args.full else (50_000, 50_000), 5 if not args.full else 50
+    many, few = (2_000, 50_000) if not args.full else (50_000, 50_000), 2 if not args.full else 50
     small = Point(tensors=many[0], items=many[1], ingredients=2)
     large = replace(small, tensors=few, items=many[0] * many[1] // few)
     pairs = [(_asked(small, args, repeat=1), _asked(large, args, repeat=1)) for _ in range(max(args.repeat, 2))]
