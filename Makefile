@@ -33,7 +33,7 @@ fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five t
 	$(BIN)/python benchmarks/fork_points.py
 
 test: $(VENV)/.dev lint  ## everything but slow and peer tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest -n 3 --dist loadfile --max-worker-restart 0
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -296,7 +296,7 @@ def test_predicted_and_measured_soups_stand_side_by_side(ran):
 def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch):
     from collections import Counter
 
-    import trajsoup.store.identity as identity
+    from trajsoup.store import known_digests
     from trajsoup.store.resident import ResidentFiles
     from trajsoup.store.source import Source
 
@@ -309,7 +309,7 @@ def test_a_study_reads_each_checkpoint_from_disk_once(ran, tmp_path, monkeypatch
 
     monkeypatch.setattr(ResidentFiles, "load", counted_load)
     monkeypatch.setattr(Source, "_pread", lambda self, *args: pytest.fail(f"{self.path} was read by a pass") and pread)
-    monkeypatch.setattr(identity, "sha256_file", lambda path: pytest.fail(f"{path} was hashed from disk"))
+    monkeypatch.setattr(known_digests, "digest_file", lambda path, how: pytest.fail(f"{path} was hashed from disk"))
     folder = tmp_path / "copy"
     shutil.copytree(ran.setup.output, folder, symlinks=True)
     for name in ("records", "scores", "soup"):
