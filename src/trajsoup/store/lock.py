@@ -81,6 +81,14 @@ def owner_of(path: Path) -> Owner | None:
     return None
 
 
+def holder_of(path: Path) -> Owner | None:
+    """The owner that a lock names, unless it is known to have ended: for who only looks, and waits for nothing."""
+    owner, me = owner_of(path), this_process()
+    if owner is not None and (owner.boot, owner.processes) == (me.boot, me.processes):
+        return owner if owner.started == started(owner.pid) else None
+    return owner
+
+
 def this_process() -> Owner:
     """The owner that this process would be."""
     return Owner(

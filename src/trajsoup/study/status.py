@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trajsoup.store.lock import holder_of
 from trajsoup.study.file.study import Setup, Study, with_seed
-from trajsoup.study.records.files import Records, name_of
+from trajsoup.study.records.files import LOCK, Records, name_of
 from trajsoup.study.records.seeds import SeedsRecord
 from trajsoup.study.records.sweeps import SweepRecord
 from trajsoup.study.stages import STAGES
@@ -49,10 +50,11 @@ def _one(setup: Setup) -> list[StageState]:
         if stage.is_wanted(setup):
             names += [name_of(SweepRecord, s.name) for s in setup.sweeps] if stage.record.SEVERAL else [stage.name]
     found: list[StageState] = []
-    stale = False
+    stale, at_work = False, holder_of(setup.output / LOCK) is not None
     for name in names:
         inputs = records.inputs(name)
-        state = "waiting"
+        state = "running" if inputs is None and at_work else "waiting"
+        at_work = at_work and inputs is not None
         if inputs is not None:
             now = {"study": setup.digest, **records.digests_by_name(inputs)}
             stale = stale or any(value != now.get(key, value) for key, value in inputs.items())

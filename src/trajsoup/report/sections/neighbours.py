@@ -148,7 +148,9 @@ def _against(sweep: SweepRecord, point: SweepPoint) -> str:
     interval = style.interval_text(c.low, c.high, LOSS)
     clear = c.low is not None and c.high is not None and not c.low <= 0 <= c.high
     verdict = ("better" if c.difference < 0 else "worse") if clear else "which cannot be told apart"
-    return f"{style.difference_text(c.difference, LOSS)} from it{'' if interval is None else f' {interval}'}, {verdict}"
+    return (
+        f"{style.difference_text(c.difference, LOSS)} from it{'' if interval is None else f' [{interval}]'}, {verdict}"
+    )
 
 
 def _differing(sweep: SweepRecord, point: SweepPoint) -> Difference | None:
