@@ -40,6 +40,11 @@ def test_the_prior_counts_the_documents_that_speak_for_each_expert_by_their_leng
     np.testing.assert_allclose(domain_prior([first, first]), [0.5, 0.5])
 
 
+def test_an_expert_that_is_a_little_behind_on_every_document_keeps_its_share():
+    first, second = losses(np.full(50, 20.0)), losses(np.full(50, 21.0))
+    np.testing.assert_allclose(domain_prior([first, second]), [1 / (1 + np.exp(-1)), 1 / (1 + np.e)])
+
+
 def test_experts_of_different_documents_have_no_ensemble():
     with pytest.raises(ScoreError, match="different documents"):
         ensemble_losses([losses([1, 2]), losses([1, 2], [10, 11])], [0.5, 0.5])

@@ -16,22 +16,14 @@ from numpy.typing import NDArray
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.errors import ScoreError
 
-ROUNDS = 100  # of the fixed point; it settles within a few
-
-
 def domain_prior(experts: Sequence[DocumentLosses]) -> NDArray[np.float64]:
-    """The mean posterior over documents, with itself as the prior: weights of the parametric average, priors of the ensemble.
+    """The mean posterior over documents, from equal priors: weights of the parametric average, priors of the ensemble.
 
-    From equal priors. A document weighs what it is long.
+    Its authors keep such a mean, of a few documents. A document weighs what it is long.
     """
     nll = _aligned(experts)
     weights = experts[0].targets / experts[0].targets.sum()
-    prior = np.full(len(nll), 1 / len(nll))
-    for _ in range(ROUNDS):
-        before, prior = prior, (_posterior(nll, prior) * weights).sum(axis=1)
-        if np.abs(prior - before).max() < 1e-9:
-            break
-    return prior
+    return (_posterior(nll, np.full(len(nll), 1 / len(nll))) * weights).sum(axis=1)
 
 
 def ensemble_losses(experts: Sequence[DocumentLosses], prior: Sequence[float] | NDArray[np.float64]) -> DocumentLosses:
