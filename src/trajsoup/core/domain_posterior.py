@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.errors import ScoreError
 
+
 def domain_prior(experts: Sequence[DocumentLosses]) -> NDArray[np.float64]:
     """The mean posterior over documents, from equal priors: weights of the parametric average, priors of the ensemble.
 

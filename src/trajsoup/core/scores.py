@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
 FEWEST = 30  # effective documents: what is said of fewer holds too seldom to be said
@@ -178,6 +179,11 @@ class Scores:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationScores(Scores):
     """Ranks checkpoints and chooses N, K and strategy."""
+
+    def cost(self, rank_by: Signal) -> float:
+        """What is to be small when validation chooses."""
+        loss = None if self.losses is None else self.losses.loss()
+        return rank_by.cost(loss if rank_by is Signal.LOSS else self.overall_average)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

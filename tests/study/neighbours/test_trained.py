@@ -173,6 +173,13 @@ def test_diloco_has_the_bits_of_two_workers_and_an_outer_sgd_written_by_hand(stu
         assert torch.equal(parameter, wanted[name]), name
 
 
+def test_of_the_outer_steps_of_diloco_validation_chooses_one_beside_the_last(study):
+    last, best = (next(m for m in record(study).models if m.name == name) for name in ("diloco", "diloco/best"))
+    assert best.validation_loss <= last.validation_loss
+    assert len(best.weights) in {1 + 2 * r for r in range(1, ROUNDS + 1)}
+    assert best.tokens == last.tokens
+
+
 def test_the_decayed_run_ends_at_its_floor_on_the_tokens_of_one_branch(study):
     (folder,) = (study / "neighbours").glob("wsd-*")
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -186,7 +193,7 @@ def test_the_decayed_run_ends_at_its_floor_on_the_tokens_of_one_branch(study):
 def test_each_is_compared_with_trajectory_soup_on_test_and_the_soup_stands_first(study):
     found = record(study)
     assert [m.name for m in found.models] == [
-        "trajectory-soup/limited", "single-merge", "diloco", "wsd", "branch-train-merge",
+        "trajectory-soup/limited", "single-merge", "diloco", "diloco/best", "wsd", "branch-train-merge",
         "branch-train-merge/ensemble", "branch-train-mix/mean", "branch-train-mix",
     ]  # fmt: skip
     for name in ("diloco", "wsd", "branch-train-merge", "branch-train-merge/ensemble", "branch-train-mix"):
@@ -224,7 +231,7 @@ def test_the_section_lists_all_of_them_and_says_which_can_be_told_apart(study):
     from trajsoup.report.sections.trained_neighbours import section
 
     (table,) = section(Records(study)).tables
-    assert len(table.rows) == 8
+    assert len(table.rows) == 9
     assert any("Branch-Train-MiX against Plain mean of the experts" in note for note in table.notes)
     together = next(row for row in table.rows if row.cells[0].text == "Branch-Train-Merge (ensemble)")
     assert together.cells[table.columns.index("models at inference")].text == "2"

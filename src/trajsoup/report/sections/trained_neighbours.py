@@ -42,8 +42,8 @@ def section(records: Records) -> Section | None:
         notes=(
             says(found),
             *(f"{c.label}: {words(c)}." for c in found.comparisons if c.signal is LOSS and c.reference != LIMITED),
-            "What a method ends with is taken as it is, nothing of it is chosen on validation: where T tokens overfit, "
-            "that counts against it.",
+            "What a method ends with is taken as it is, unless its row says that validation chose: where T tokens overfit, "
+            "an end counts against its method.",
             "Differences are paired over test documents or items. They are exploratory.",
         ),
     )

@@ -96,9 +96,7 @@ class Chosen:
 
     def cost(self, rank_by: Signal) -> float:
         """What validation minimises."""
-        scores = self.validation
-        loss = None if scores.losses is None else scores.losses.loss()
-        return rank_by.cost(loss if rank_by is Signal.LOSS else scores.overall_average)
+        return self.validation.cost(rank_by)
 
 
 def entry_of(

@@ -19,18 +19,19 @@ from trajsoup.study.neighbours.lab import Contender, Lab
 from trajsoup.study.score.scorer import FORK_POINT
 
 NAME = "diloco"
+BEST = f"{NAME}/best"
 
 
 def diloco(lab: Lab, settings: Diloco) -> tuple[Contender, ...]:
-    """Train all rounds; the last outer iterate is the model."""
+    """Train all rounds; the last outer iterate is the model, and beside it the one that validates best."""
     sizes = {"checkpoint_every": lab.checkpoint_every, "step_tokens": lab.like.step_tokens}
     rounds, length = settings.rounds(horizon=lab.horizon, **sizes), settings.round_tokens(**sizes)
     folder = lab.folder(NAME, asdict(settings))
-    iterate, weights = _iterate(lab, settings, []), Path()
+    iterates, weights = [_iterate(lab, settings, [])], Path()
     endpoints: list[list[str]] = []
     for r in range(rounds):
         if r:
-            weights = lab.blend(iterate, folder / f"outer-{r}")
+            weights = lab.blend(iterates[-1], folder / f"outer-{r}")
         workers = [
             lab.job(
                 folder / f"worker-{n + 1}",
@@ -45,19 +46,31 @@ def diloco(lab: Lab, settings: Diloco) -> tuple[Contender, ...]:
         lab.train(*workers)
         step = (r + 1) * length // lab.like.step_tokens
         endpoints.append([lab.key(job.folder / f"checkpoint-{step}") for job in workers])
-        iterate = _iterate(lab, settings, endpoints)
-    validation, test = lab.scored(iterate)[iterate.name]
-    made_of = f"{settings.workers} workers, {rounds} outer steps after {length // lab.like.step_tokens} steps each"
-    found = Contender(
-        name=NAME,
-        label="DiLoCo",
-        made_of=made_of,
-        tokens=lab.horizon,
-        validation=validation,
-        test=test,
-        weights=iterate.weights,
+        iterates.append(_iterate(lab, settings, endpoints))
+    validated, rank_by = lab.validated(*iterates[1:]), lab.study.evaluation.rank_by
+    best = min(iterates[1:], key=lambda row: (validated[row.name].cost(rank_by), len(row.weights)))
+    each = f"after {length // lab.like.step_tokens} steps each"
+    ends = {
+        NAME: ("DiLoCo", f"{settings.workers} workers, {rounds} outer steps {each}", iterates[-1]),
+        BEST: (
+            "DiLoCo, best outer step",
+            f"the same run after {iterates.index(best)} of its {rounds} outer steps, chosen on validation",
+            best,
+        ),
+    }
+    scores = lab.scored(*{row.name: row for _, _, row in ends.values()}.values())
+    return tuple(
+        Contender(
+            name=name,
+            label=label,
+            made_of=made_of,
+            tokens=lab.horizon,
+            validation=scores[row.name][0],
+            test=scores[row.name][1],
+            weights=row.weights,
+        )
+        for name, (label, made_of, row) in ends.items()
     )
-    return (found,)
 
 
 def _iterate(lab: Lab, settings: Diloco, endpoints: list[list[str]]) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from trajsoup.store.remote import absolute
 from trajsoup.store.scores import ScoreKey, test_store
 from trajsoup.study.file.study import Study
 from trajsoup.study.records.files import digest_of
-from trajsoup.study.score.scorer import FORK_POINT
+from trajsoup.study.score.scorer import FORK_POINT, Scorer
 from trajsoup.study.train.branches import train_jobs
 from trajsoup.study.workbench import Workbench
 
@@ -100,15 +100,20 @@ class Lab:
 
     def scored(self, *rows: Row, alone: bool = False) -> dict[str, tuple[ValidationScores, TestScores]]:
         """Scores of rows over the study's checkpoints and the method's own, by name; `alone`: of another architecture."""
+        validation, test = self.validated(*rows, alone=alone), self._scorer(rows, alone=alone).test(rows)
+        return {row.name: (validation[row.name], test[row.name]) for row in rows}
+
+    def validated(self, *rows: Row, alone: bool = False) -> dict[str, ValidationScores]:
+        """The same on validation alone: what may choose among them."""
+        tasks = self.study.evaluation.rank_by is Signal.ACCURACY
+        return self._scorer(rows, alone=alone).validate(rows, what="neighbours", tasks=tasks)
+
+    def _scorer(self, rows: Sequence[Row], *, alone: bool) -> Scorer:
         known = self.bench.checkpoints
         keys = {key for row in rows for key in row.weights}
         own: dict[str, Checkpoint] = {k: open_checkpoint(self.bench.place(k)) for k in keys if k not in known}
         scorer = dataclasses.replace(self.bench.scorer, checkpoints=own if alone else {**known, **own})
-        if alone:
-            scorer = dataclasses.replace(scorer, model_source=None)
-        tasks = self.study.evaluation.rank_by is Signal.ACCURACY
-        validation, test = scorer.validate(rows, what="neighbours", tasks=tasks), scorer.test(rows)
-        return {row.name: (validation[row.name], test[row.name]) for row in rows}
+        return dataclasses.replace(scorer, model_source=None) if alone else scorer
 
     def kept(self, scores: TestScores, *, name: str, like: Row) -> TestScores:
         """Scores of what is no row of W, kept beside those of rows so that seeds can be compared by document."""
