@@ -8,8 +8,7 @@ from typer.main import get_command
 from tests.command import refused, succeeds, trajsoup
 from trajsoup import __version__
 from trajsoup.cli.app import app
-
-COMMANDS = [command.callback.__name__ for command in app.registered_commands]
+from trajsoup.cli.commands import COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -55,13 +54,21 @@ def test_the_module_runs_as_the_command_does(tmp_path):
     assert done.stdout == ""
 
 
-def test_help_loads_neither_yaml_nor_msgspec_nor_the_study_file():
-    import subprocess
-    import sys
-
-    code = "import sys, trajsoup.cli.app; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(done.stdout.split()) & {"yaml", "msgspec", "trajsoup.study.file.study", "trajsoup.store.fields"}
+def test_the_list_of_commands_imports_none_of_them_and_no_library_but_typer():
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); sys.argv[1:] = ['--help']\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "from trajsoup.cli import main; main()"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *listing, last = done.stdout.splitlines()
+    assert all(any(line.startswith(f"  {name} ") for line in listing) for name in COMMANDS)
+    modules = last.split()
+    assert not set(modules) & {"numpy", "yaml", "msgspec", "rich", "ssl"}
+    assert {m for m in modules if m.startswith("trajsoup.cli.")} <= {
+        f"trajsoup.cli.{name}" for name in ("app", "commands", "console")
+    }
 
 
 @pytest.mark.parametrize(

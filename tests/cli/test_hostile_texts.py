@@ -62,15 +62,18 @@ import sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "trajsoup.cli.app":
+        if name == {module!r}:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Finder())
+sys.argv[1:] = ["scan", "runs"]
 from trajsoup.cli import main
 main()
 """
 
 
-def test_an_interrupt_while_modules_are_imported_is_an_interrupt():
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+@pytest.mark.parametrize("module", ["trajsoup.cli.app", "trajsoup.cli.scan"])
+def test_an_interrupt_while_modules_are_imported_is_an_interrupt(module):
+    code = INTERRUPTED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "interrupted: nothing was begun\n")

@@ -1,4 +1,4 @@
-"""The `trajsoup` command: one module per subcommand, and the one place where errors become messages and exit codes.
+"""The `trajsoup` command: a module for each subcommand; the one place where errors become messages and exit codes.
 
 Exit code 0 is success, 1 a problem the user can mend (one message, no traceback), 2 wrong usage, 130 an interrupt.
 """
@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Callable
+from typing import Any
 
 import typer
+import typer.main
 
 from trajsoup import __version__
+from trajsoup.cli.commands import Command, Group, OnDemand, command
 from trajsoup.cli.console import say
-from trajsoup.cli.demo import demo
-from trajsoup.cli.design import design
-from trajsoup.cli.doctor import doctor
-from trajsoup.cli.export import export
-from trajsoup.cli.geometry import geometry
-from trajsoup.cli.merge import merge
-from trajsoup.cli.plan import plan
-from trajsoup.cli.push import push
-from trajsoup.cli.report import report
-from trajsoup.cli.run import run
-from trajsoup.cli.scan import scan
-from trajsoup.cli.serve import serve
-from trajsoup.cli.status import status
-from trajsoup.cli.sweep import sweep
-from trajsoup.cli.train import train
-from trajsoup.cli.verify import verify
-from trajsoup.cli.watch import watch
 from trajsoup.errors import TrajsoupError, install
 from trajsoup.store.shown import shown_message
 
+
+def _made(name: str) -> Any:
+    """A command as typer makes it, its errors translated."""
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    try:
+        alone.command(name)(_translated(command(name)))
+    except KeyboardInterrupt as interrupt:  # while its module is imported
+        say("interrupted: nothing was begun", err=True)
+        raise typer.Exit(130) from interrupt
+    return typer.main.get_command(alone)
+
+
+class _Root(Group):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": None})
+        self.commands = OnDemand(_made)
+
+
 app = typer.Typer(
+    cls=_Root,
     name="trajsoup",
     help="Average the best checkpoints of several training branches into one better model.",
     no_args_is_help=True,
@@ -45,12 +49,10 @@ app = typer.Typer(
 
 _GOES_ON = "what was finished is kept; run the same command again to go on"
 _NOTHING = "nothing was written; run the same command again"
-_KEPT = {
-    command.__name__: _NOTHING for command in (scan, doctor, merge, verify, watch, export, push)
-}  # they begin anew
+_BEGIN_ANEW = frozenset({"scan", "doctor", "merge", "verify", "watch", "export", "push"})
 
 
-def _translated(command: Callable[..., None]) -> Callable[..., None]:
+def _translated(command: Command) -> Command:
     """Turn what a command raises into a message and an exit code. Its signature, which typer reads, stays."""
 
     @functools.wraps(command)
@@ -66,32 +68,10 @@ def _translated(command: Callable[..., None]) -> Callable[..., None]:
             say(f"error: {shown_message(error)}: install it with {install('train')}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
-            say(f"interrupted: {_KEPT.get(command.__name__, _GOES_ON)}", err=True)
+            say(f"interrupted: {_NOTHING if command.__name__ in _BEGIN_ANEW else _GOES_ON}", err=True)
             raise typer.Exit(130) from interrupt
 
     return run
-
-
-for command in (
-    plan,
-    design,
-    run,
-    status,
-    sweep,
-    geometry,
-    train,
-    scan,
-    doctor,
-    merge,
-    verify,
-    watch,
-    export,
-    push,
-    demo,
-    report,
-    serve,
-):
-    app.command()(_translated(command))
 
 
 def _version(value: bool) -> None:
