@@ -73,3 +73,24 @@ def test_one_tie_that_fp32_would_lose_is_found_wherever_it_stands(place):
     assert finite
     assert fast[place] == 0x3F81
     np.testing.assert_array_equal(run_kernel(inputs, rows, **call, accelerate=False)[0][0], fast)
+
+
+@pytest.mark.parametrize("sign", [0, 0x8000])
+def test_bf16_is_rounded_once_at_the_edges_of_its_range(sign):
+    """Half-way between two numbers and a hair beside it, from the smallest normal number to the largest, zeros between."""
+    steps = np.concatenate([np.arange(0x007E, 0x0110), np.arange(0x3F70, 0x4010), np.arange(0x7F00, 0x7F80)])
+    inputs = np.zeros((3, 4 * len(steps)), np.uint16)
+    inputs[0] = np.repeat(steps, 4) | sign
+    exponent = inputs[0] & 0x7F80
+    half = np.maximum(exponent.astype(np.int64) - (8 << 7), 0).astype(np.uint16)  # half a step, where it is normal
+    inputs[1, 1::4] = inputs[1, 2::4] = inputs[1, 3::4] = half[::4] | sign
+    hair = np.maximum(half.astype(np.int64) - (20 << 7), 0).astype(np.uint16)
+    inputs[2, 2::4], inputs[2, 3::4] = hair[::4] | sign, hair[::4] | (sign ^ 0x8000)
+    rows = [{0: 1.0, 1: 1.0, 2: 1.0}]
+    call = {"dtype": "BF16", "out_dtype": "BF16", "plain": False}
+    for block in np.array_split(inputs, 37, axis=1):  # some without a number outside
+        (fast,), fast_finite = run_kernel(np.ascontiguousarray(block), rows, **call, accelerate=True)
+        (slow,), slow_finite = run_kernel(np.ascontiguousarray(block), rows, **call, accelerate=False)
+        finite = (slow & infinity("BF16")) != infinity("BF16")
+        np.testing.assert_array_equal(fast[finite], slow[finite])
+        assert fast_finite == slow_finite == finite.all()

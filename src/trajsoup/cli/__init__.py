@@ -5,9 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 
+from trajsoup.cli.commands import overview
+
 
 def main() -> None:
     """Run the command line. An interrupt while its modules are still imported ends it as later ones do."""
+    if sys.argv[1:] == ["--help"]:
+        sys.stdout.write(overview())
+        return
     try:
         from trajsoup.cli.app import main as run
     except KeyboardInterrupt:

@@ -7,39 +7,57 @@ from __future__ import annotations
 
 import functools
 import signal
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import typer
 import typer.main
+from typer.core import TyperGroup
 
 from trajsoup import __version__
-from trajsoup.cli.commands import Command, Group, OnDemand, command
+from trajsoup.cli.commands import COMMANDS, overview
 from trajsoup.cli.console import say
 from trajsoup.errors import TrajsoupError, install
 from trajsoup.store.shown import shown_message
 
 
-def _made(name: str) -> Any:
-    """A command as typer makes it, its errors translated."""
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    try:
-        alone.command(name)(_translated(command(name)))
-    except KeyboardInterrupt as interrupt:  # while its module is imported
-        say("interrupted: nothing was begun", err=True)
-        raise typer.Exit(130) from interrupt
-    return typer.main.get_command(alone)
+class _OnDemand(Mapping[str, Any]):
+    """The commands as typer wants them; the module of each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        try:
+            function = getattr(import_module(f"trajsoup.cli.{name}"), name)
+        except KeyboardInterrupt as interrupt:
+            say("interrupted: nothing was begun", err=True)
+            raise typer.Exit(130) from interrupt
+        alone.command(name)(_translated(function))
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
-class _Root(Group):
+class _Root(TyperGroup):
+    """Its help is that which is printed without typer."""
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": None})
-        self.commands = OnDemand(_made)
+        self.commands = _OnDemand()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(overview())
 
 
 app = typer.Typer(
     cls=_Root,
     name="trajsoup",
-    help="Average the best checkpoints of several training branches into one better model.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,7 +70,7 @@ _NOTHING = "nothing was written; run the same command again"
 _BEGIN_ANEW = frozenset({"scan", "doctor", "merge", "verify", "watch", "export", "push"})
 
 
-def _translated(command: Command) -> Command:
+def _translated(command: Callable[..., None]) -> Callable[..., None]:
     """Turn what a command raises into a message and an exit code. Its signature, which typer reads, stays."""
 
     @functools.wraps(command)

@@ -1,18 +1,12 @@
-"""Every command in a line. The module of a command is imported when it is asked for, so `--help` costs its own text.
+"""Every command in a line, and the help of `trajsoup` itself: a text for which nothing is imported.
 
-name -> trajsoup.cli.NAME.NAME
+name -> trajsoup.cli.NAME.NAME, imported by app.py when the command is asked for
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from typing import Any
-
-from typer.core import TyperGroup
-
 COMMANDS = {
-    "plan": "What a study costs: tokens, FLOPs, bytes, hours; what a budget buys.",
+    "plan": "What a study costs: tokens, FLOPs, bytes, hours.",
     "design": "Choose recipes to branch with, from short probes.",
     "run": "Run a study, every stage of it, or go on where it was.",
     "status": "How far a study is: stages, branches, the answer.",
@@ -30,39 +24,21 @@ COMMANDS = {
     "report": "Write one self-contained page, its tables and its figures.",
     "serve": "Show the report live while branches train.",
 }
-Command = Callable[..., None]
 
 
-def command(name: str) -> Command:
-    """The function of a command."""
-    return getattr(import_module(f"trajsoup.cli.{name}"), name)
+def overview() -> str:
+    """The help of `trajsoup` itself."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = "\n".join(f"  {name:{width}}{what}" for name, what in COMMANDS.items())
+    return f"""Usage: trajsoup [OPTIONS] COMMAND [ARGS]...
 
+  Average the best checkpoints of several training branches into one better
+  model. `trajsoup COMMAND --help` says what a command takes.
 
-class OnDemand(Mapping[str, Any]):
-    """The commands as typer wants them, each made when it is looked up."""
+Options:
+  --version  Show the version.
+  --help     Show this message and exit.
 
-    def __init__(self, make: Callable[[str], Any]) -> None:
-        self._make = make
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in COMMANDS:
-            raise KeyError(name)
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class Group(TyperGroup):
-    """The root command. Its list of commands is the table above."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a line for each command; none is imported for it."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+Commands:
+{lines}
+"""

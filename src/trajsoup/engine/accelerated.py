@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from trajsoup.engine.program import Bits, Kernel, Program
 
 CHUNK = 1024  # elements; accumulators and what is added to them stay in the first-level cache
-STRETCH = 512  # elements that are rounded again where one of them needs it
 _COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
 
@@ -117,6 +116,11 @@ _MARGIN = {
     "F32": np.uint32(0x80000000 - 0x7F800000),
     "F64": np.uint64(0x8000000000000000 - 0x7FF0000000000000),
 }
+# Of fp64 numbers that become normal bf16 ones: the bits of the smallest, and of the largest that is not rounded to infinity;
+# and what rounds 45 bits away and moves the exponent.
+_LEAST = np.float64(2.0**-126).view(np.uint64)
+_MOST = np.float64((2 - 2.0**-8) * 2.0**127).view(np.uint64) - np.uint64(1)
+_HALF = np.uint64((2**44 - 1 - (896 << 52)) % 2**64)
 
 
 def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
@@ -154,7 +158,11 @@ def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     emit = specialised(
         _emit_bf16 if out_dtype == "BF16" else _emit,
         f"emit_{out_dtype}",
-        nearest=_nearest,
+        double_bits=_double_bits,
+        body_64=_BODY["F64"],
+        least=_LEAST,
+        most=_MOST,
+        half=_HALF,
         to_word=_WORD[out_dtype],
         store=_STORE[out_dtype],
         margin=_MARGIN[out_dtype],
@@ -289,22 +297,20 @@ def _emit(total, result):
 
 
 def _emit_bf16(total, result):
-    """The same for bf16, by way of the nearest fp32 number: that rounds twice, and wrongly only where the first rounding ends
-    half-way between two bf16 numbers. A stretch in which one does is rounded again, to odd."""
-    worst = False
-    for start in range(0, len(total), STRETCH):
-        some, into = total[start : start + STRETCH], result[start : start + STRETCH]
-        reach, ties = body ^ body, body ^ body
-        for i in range(len(some)):
-            word = nearest(some[i])
-            reach |= (word & body) + margin
-            ties |= ((word & np.uint32(0xFFFF)) ^ np.uint32(0x8000)) - np.uint32(1)  # the top bit: below nothing
-            into[i] = store(word)
-        if ties & top:
-            reach = body ^ body
-            for i in range(len(some)):
-                word = to_word(some[i])
-                reach |= (word & body) + margin
-                into[i] = store(word)
-        worst |= (reach & top) != 0
-    return worst
+    """The same for bf16, rounded once in integers: an fp64 number within bf16's range loses 45 bits of its fraction, and 896
+    of its exponent. Where one is outside (zero, subnormal, too large, no number) all are rounded again, by way of fp32."""
+    outside = np.uint64(0)
+    for i in range(len(total)):
+        number = double_bits(total[i])
+        size = number & body_64
+        outside |= (size - least) | (most - size)
+        rounded = (number + half + ((number >> np.uint64(45)) & np.uint64(1))) >> np.uint64(45)
+        result[i] = np.uint16((rounded & np.uint64(0x7FFF)) | ((number >> np.uint64(48)) & np.uint64(0x8000)))
+    if outside >> np.uint64(63) == 0:
+        return False
+    reach = body ^ body
+    for i in range(len(total)):
+        word = to_word(total[i])
+        reach |= (word & body) + margin
+        result[i] = store(word)
+    return (reach & top) != 0
