@@ -53,7 +53,7 @@ class Axis:
 
     name: str
     unit: str
-    small: tuple[float, ...]
+    small: tuple[float, ...]  # empty: only with --full
     full: tuple[float, ...]
     at: Callable[[float], Point]
 
@@ -66,6 +66,10 @@ AXES = (
     Axis(
         name="tensors, headers differ", unit="tensors in 10 shards, 4 ingredients", small=(1e3, 1e4, 4e4),
         full=(1e3, 1e4, 1e5), at=lambda x: Point(tensors=int(x), items=4, shards=10, alike=False),
+    ),
+    Axis(
+        name="ingredients of a million tensors", unit="of 1,000,000 tensors in 10 shards, headers equal", small=(),
+        full=(4, 16), at=lambda x: Point(tensors=1_000_000, items=4, shards=10, ingredients=int(x)),
     ),
     Axis(
         name="ingredients", unit="of 50 tensors, 2 MB", small=(4, 16, 64), full=(4, 16, 64, 256),
@@ -103,7 +107,7 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     args.root.mkdir(parents=True, exist_ok=True)
-    chosen = [axis for axis in AXES if args.axis in (None, axis.name)]
+    chosen = [axis for axis in AXES if args.axis in (None, axis.name) and (axis.full if args.full else axis.small)]
     lines = [line for axis in chosen for line in _curve(axis, args)]
     if args.axis is None:
         lines += _small_tensors(args)
