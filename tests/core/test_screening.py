@@ -3,7 +3,7 @@ import math
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
-from trajsoup.core.screening import TOLERANCE, Noise, median_branch, screen, screened_at
+from trajsoup.core.screening import SPREAD, TOLERANCE, Noise, median_branch, reach, screen, screened_at
 from trajsoup.errors import ScreenError
 
 
@@ -203,3 +203,19 @@ def test_a_horizon_before_the_first_checkpoint_is_named_as_that():
         ScreenError, match=r"horizon 50 lies before the first checkpoint of branch 'EXP1' \(at 100 tokens"
     ):
         screen([BASELINE, curve("EXP2", {100: 2.0})], baseline="EXP1", horizon=50)
+
+
+def test_a_spread_of_few_values_reaches_as_far_as_students_t():
+    scipy = pytest.importorskip("scipy.special")
+    for count in range(2, 11):
+        assert reach(count) == pytest.approx(scipy.stdtrit(count, 0.975), abs=0.005)
+    assert reach(1) == reach(2)
+    assert reach(11) == reach(1000) == SPREAD
+    few = [0.14, 0.08, 0.14, 0.10]
+    _, found = screen([curve("EXP1", dict.fromkeys((100, 200, 300, 400), 2.0)), jumping("FEW", few)], baseline="EXP1")
+    assert found.spread == pytest.approx(4.30 * ((0.12**2 + 0.10**2) / 2 / 6) ** 0.5)
+
+
+def test_a_gap_whose_spread_nobody_knows_does_not_look_exact():
+    alone, other = screen([curve("EXP1", {100: 2.0}), curve("EXP2", {100: 2.01})], baseline="EXP1")
+    assert (alone.gap, other.gap) == ("+0.00%", "+0.50%, spread unknown")

@@ -238,3 +238,13 @@ def test_several_eval_sets_of_a_trainer_are_told_apart_by_name(tmp_path):
     assert scan_run(tmp_path).checkpoints[0].val_loss is None
     assert "name one with --metric" in scan_run(tmp_path).notes[0]
     assert scan_run(tmp_path, metric="eval_code_loss").checkpoints[0].val_loss == 1.5
+
+
+@pytest.mark.parametrize(
+    ("losses", "error"), [((2.0, 1.9), 4.30 / 2 * 0.05), ((2.0, 1.9, 2.0), 4.30 / 2 * 0.1 / 6**0.5)]
+)
+def test_the_error_of_few_losses_is_wide(tmp_path, losses, error):
+    rows = "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1))
+    metrics(folders(tmp_path, f"step_{len(losses)}"), f"step,loss\n{rows}")
+    (found,) = scan_run(tmp_path).checkpoints
+    assert found.train_error == pytest.approx(error)

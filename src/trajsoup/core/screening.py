@@ -24,7 +24,9 @@ from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.errors import ScreenError, UncomparableError
 
 TOLERANCE = 0.01  # epsilon of the paper
-SPREAD = 2.0  # standard deviations of J that its spread reaches to each side
+SPREAD = 2.0  # standard deviations of J that its spread reaches to each side, where many values tell what they are
+# The same of 1, 2, ... values, where few tell what one is: 95 % of Student's t, without scipy.
+OF_FEW = (4.30, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 LIKE = 2.0  # losses that are means of stretches this many times apart in length are not alike
 LAST = 7  # values of J, up to a position, that tell its noise there
 
@@ -46,6 +48,14 @@ class Noise(StrEnum):
             Noise.CHECKPOINTS: "more checkpoints, or training on until J settles",
             Noise.WINDOWS: "the checkpoints that were deleted, or a probe of the same documents for all (trajsoup run)",
         }[self]
+
+
+def reach(count: int) -> float:
+    """How many standard deviations to each side a spread reaches, if as many differences tell what one is.
+
+    One difference counts as two: Student's 12.7 would let everything pass.
+    """
+    return OF_FEW[count - 1] if count <= len(OF_FEW) else SPREAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +93,9 @@ class Verdict:
     @property
     def gap(self) -> str:
         """J in words, with its spread."""
-        return f"{self.loss_gap:+.2%}" + ("" if self.spread is None else f" ± {self.spread:.2%}")
+        if self.spread is None:
+            return f"{self.loss_gap:+.2%}" + (", spread unknown" if self.loss_gap else "")  # exactly 0: the baseline
+        return f"{self.loss_gap:+.2%} ± {self.spread:.2%}"
 
 
 def screen(
@@ -251,7 +263,7 @@ def _verdict(
     gaps = [_loss(shared[i]) / baselines[i] - 1 for i in usable]
     own = branch != baseline  # the baseline's gap to itself is exactly zero
     noises = [_noise(gaps[: n + 1], shared[i], reference, baselines[i]) if own else {} for n, i in enumerate(usable)]
-    spreads = [SPREAD * max(found.values()) if found else None for found in noises]
+    spreads = [max(found.values(), default=None) for found in noises]
     gap, spread = gaps[-1], spreads[-1]
     passes = _passes(gap, spread, tolerance)
     return Verdict(
@@ -279,7 +291,7 @@ def _loss(candidate: Candidate) -> float:
 
 
 def _noise(gaps: Sequence[float], at: Candidate, reference: Sequence[Candidate], base: float) -> dict[Noise, float]:
-    """Standard deviations of the last of `gaps`, by what shows them.
+    """How far the last of `gaps` may lie to either side, by what shows it; the fewer the values, the farther.
 
     Over checkpoints by second differences, which a steady drift does not have: a branch that leaves is no noise. Over
     pieces of a probe that both were scored on, the gaps of the pieces, in pairs. Over logged losses, which are of different
@@ -289,17 +301,21 @@ def _noise(gaps: Sequence[float], at: Candidate, reference: Sequence[Candidate],
     found: dict[Noise, float] = {}
     last = np.asarray(gaps[-LAST:])
     if len(last) > 2 and np.isfinite(last).all():
-        found[Noise.CHECKPOINTS] = float(np.sqrt(np.mean(np.diff(last, n=2) ** 2) / 6))
+        changes = np.diff(last, n=2)
+        far = (
+            reach(len(changes)) if len(changes) > 1 else SPREAD
+        )  # a jump at the third and last is a branch that leaves
+        found[Noise.CHECKPOINTS] = far * float(np.sqrt(np.mean(changes**2) / 6))
     partner = next((c for c in reference if c.tokens == at.tokens), None)
     if partner is not None and len(at.train_pieces) == len(partner.train_pieces) > 1:
         pieces = np.asarray(at.train_pieces) / np.asarray(partner.train_pieces) - 1
         if np.isfinite(pieces).all():
-            found[Noise.PIECES] = float(np.std(pieces, ddof=1) / np.sqrt(len(pieces)))
+            found[Noise.PIECES] = reach(len(pieces) - 1) * float(np.std(pieces, ddof=1) / np.sqrt(len(pieces)))
     nearest = min(reference, key=lambda c: abs(c.tokens - at.tokens))
     if at.train_error is not None and nearest.train_error is not None:
-        found[Noise.LOGGED] = math.hypot(at.train_error, _loss(at) / base * nearest.train_error) / base
+        found[Noise.LOGGED] = SPREAD * math.hypot(at.train_error, _loss(at) / base * nearest.train_error) / base
     lengths = [c.window_tokens for c in (at, nearest) if c.window_tokens]
     if len(lengths) == 2 and max(lengths) > LIKE * min(lengths):
         (before,) = _interpolated(reference, [at.tokens - max(lengths)], _loss)
-        found[Noise.WINDOWS] = abs(before / base - 1) / SPREAD
+        found[Noise.WINDOWS] = abs(before / base - 1)
     return {kind: value for kind, value in found.items() if math.isfinite(value)}

@@ -91,11 +91,11 @@ def push_folder(
 def _translated(repository: str) -> Iterator[Any]:
     """The client; what goes wrong with it becomes one message."""
     try:
-        import httpx
         from huggingface_hub import HfApi
         from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
     except ImportError as error:
         raise StoreError(f"{SCHEME}{repository} needs huggingface_hub: {install('cloud')}") from error
+    transport: Any = HfHubHTTPError.__bases__[0]  # of the client that it has: requests, httpx or httpx2
     login = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
     try:
         yield HfApi(library_name="trajsoup")
@@ -107,7 +107,7 @@ def _translated(repository: str) -> Iterator[Any]:
         refused = error.response is not None and error.response.status_code in (401, 403)
         cure = login if refused else "mend that, then run again"
         raise StoreError(f"the Hub refused {repository} ({' '.join(str(error).split()):.300}): {cure}") from error
-    except (httpx.HTTPError, ConnectionError, RuntimeError, ValueError) as error:
+    except (transport, ConnectionError, RuntimeError, ValueError) as error:
         reason = error.__cause__ or error
         raise StoreError(
             f"pushing to {SCHEME}{repository} failed ({type(reason).__name__}: {' '.join(str(reason).split()):.300}): check "

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from trajsoup.core.quantity import Score, tokens_in_name
+from trajsoup.core.screening import SPREAD, reach
 from trajsoup.errors import ScanError
 from trajsoup.store.checkpoint import is_checkpoint
 from trajsoup.store.fields import parse_place
@@ -284,11 +285,11 @@ def _with_nearest(saved: Sequence[Saved], points: Sequence[Point]) -> tuple[list
 
 
 def _error_of_mean(losses: Sequence[float]) -> float | None:
-    """From the differences of successive losses: a falling loss is no noise."""
-    if len(losses) < 3 or not all(map(math.isfinite, losses)):
+    """From the differences of successive losses: a falling loss is no noise. Larger of few, as Student's t is."""
+    if len(losses) < 2 or not all(map(math.isfinite, losses)):
         return None
     steps = [(b - a) ** 2 for a, b in itertools.pairwise(losses)]
-    return math.sqrt(math.fsum(steps) / len(steps) / 2 / len(losses))
+    return reach(len(steps)) / SPREAD * math.sqrt(math.fsum(steps) / len(steps) / 2 / len(losses))
 
 
 def _require_positions(run: Place, saved: Sequence[Saved]) -> None:
