@@ -428,6 +428,7 @@ def test_a_study_of_one_branch_ends_with_its_merge_and_says_that_there_is_no_sou
     answer = ran.records.require(AnswerRecord)
     assert answer.loss is None
     assert any("no soup to compare" in words for words in answer.words)
+    assert answer.why_no_soup == "it has one branch"
     assert answer.soup == "single-merge"
     assert (setup.output / answer.soup_folder / "soup.json").is_file()
 

@@ -57,7 +57,7 @@ def overview(records: Records) -> RenderableType:
 
     from trajsoup.report.page import study_title
     from trajsoup.report.progress import branch_states, is_running, stage_states
-    from trajsoup.report.sections.answer import read_answer
+    from trajsoup.report.sections.answer import read_answer, why_no_answer
     from trajsoup.report.style import difference_text
     from trajsoup.study.records.screen import ScreenRecord
 
@@ -75,8 +75,7 @@ def overview(records: Records) -> RenderableType:
     parts.append(Text())
     answer = read_answer(records)
     if answer is None:
-        missing = "no answer yet" if is_running(states) else "this study has no soup to compare"
-        return Group(*parts, Text(missing, style="dim"))
+        return Group(*parts, Text("no answer yet" if is_running(states) else why_no_answer(records), style="dim"))
     for line in answer.lines:
         one = line.compared
         said = Text(f"{line.verdict:<12}", style=VERDICTS.get(line.verdict, "bold yellow"))

@@ -19,7 +19,7 @@ from trajsoup import __version__
 from trajsoup.report.progress import branch_states, is_running, stage_states
 from trajsoup.report.section import Shown
 from trajsoup.report.sections import make_sections
-from trajsoup.report.sections.answer import read_answer
+from trajsoup.report.sections.answer import read_answer, why_no_answer
 from trajsoup.report.soups import checkpoints_data, soups_data
 from trajsoup.report.style import difference_text, interval_text, size_text, tokens_text
 from trajsoup.store.json_file import plain
@@ -62,6 +62,7 @@ def page_parts(records: Records, *, made: Sequence[Shown] | None = None) -> Part
             title=study_title(records),
             folder=records.study.resolve().name,
             answer=read_answer(records),
+            why_no_answer=why_no_answer(records),
             stages=stages,
             running=running,
             branches=branches,

@@ -6,7 +6,7 @@ import pytest
 from tests.report.conftest import SMALL
 from tests.report.sample_study import write_study
 from trajsoup.report.page import page_parts
-from trajsoup.report.sections.answer import HEADLINES, read_answer
+from trajsoup.report.sections.answer import HEADLINES, read_answer, why_no_answer
 from trajsoup.report.study import open_study
 from trajsoup.study.records.answer import AnswerRecord
 from trajsoup.study.records.comparisons import ComparisonsRecord, Evidence
@@ -39,7 +39,9 @@ def test_the_exact_merge_names_every_ingredient_of_the_soup_that_validates_best(
     assert (answer.headline.model, answer.shipped) == (limited, extended)
     for key, weight in extended.weights.items():
         assert f"{key}={weight!r}" in answer.command
-    assert answer.command.endswith("--output soup")
+    assert answer.command.endswith("--output soup-again")  # soup is there
+    alone = dataclasses.replace(extended, weights=dict.fromkeys(list(extended.weights)[:1], 1.0))
+    assert dataclasses.replace(answer, shipped=alone).command is None
 
 
 def test_two_models_that_are_one_are_the_same_and_not_uncertain(study, tmp_path):
@@ -69,3 +71,13 @@ def test_a_difference_without_an_interval_is_of_too_few_documents_and_not_noise(
 
 def test_a_study_without_an_answer_has_no_lines(tmp_path):
     assert read_answer(open_study(write_study(tmp_path, dataclasses.replace(SMALL, until="comparisons")))) is None
+
+
+def test_a_study_without_a_soup_says_why_where_the_answer_would_stand(study, tmp_path):
+    copy = shutil.copytree(study, tmp_path / "study")
+    records = Records(copy, held=True)
+    answer = dataclasses.replace(records.require(AnswerRecord), loss=None, why_no_soup="EXP2 ends early")
+    records.write(answer)
+    assert why_no_answer(open_study(copy)) == "This study has no soup to compare: EXP2 ends early."
+    head, _, _ = page_parts(open_study(copy)).body.partition("<h2>")
+    assert "This study has no soup to compare: EXP2 ends early." in head

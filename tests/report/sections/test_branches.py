@@ -35,7 +35,7 @@ def test_what_differs_from_the_baseline_is_bold_and_what_does_not_is_said_once(r
     ("changes", "expected", "word"),
     [
         ({"admitted": True}, "3 of 3 branches admitted.", "admitted"),
-        ({"admitted": False}, "Rejected: EXP2 (J +3.00%).", "rejected"),
+        ({"admitted": False}, "Rejected: EXP2 (J +3.00%, spread unknown).", "rejected"),
         ({"admitted": True, "forced": True}, "3 of 3 branches admitted.", "forced in"),
     ],
 )

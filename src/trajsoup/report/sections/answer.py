@@ -99,11 +99,20 @@ class Answer:
 
     @property
     def command(self) -> str | None:
-        """The merge of exactly these weights, to be run in the study's folder."""
-        if self.shipped is None:
+        """The merge of exactly these weights, to be run in the study's folder; None of a checkpoint as it was saved."""
+        if self.shipped is None or len(self.shipped.weights) < 2:
             return None
         parts = [shlex.quote(f"{key}={weight!r}") for key, weight in self.shipped.weights.items()]
-        return f"trajsoup merge {' '.join(parts)} --output {shlex.quote(self.record.soup_folder or 'soup')}"
+        return (
+            f"trajsoup merge {' '.join(parts)} --output {shlex.quote((self.record.soup_folder or 'soup') + '-again')}"
+        )
+
+
+def why_no_answer(records: Records) -> str:
+    """What stands where the answer would, of a study that is through."""
+    record = records.read(AnswerRecord)
+    why = None if record is None else record.why_no_soup
+    return f"This study has no soup to compare{'' if why is None else f': {why}'}."
 
 
 def read_answer(records: Records) -> Answer | None:

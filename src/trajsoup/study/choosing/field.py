@@ -95,6 +95,41 @@ class Field:
                 found += [Stop(branches=b, horizon=at) for b in itertools.combinations(self.admitted_at(at), n)]
         return tuple(found)
 
+    def why_no_soup(self, setting: Setting) -> str | None:
+        """Why no two branches can be merged at the budget of one run, and what would change that; None: two can."""
+        if len(self.admitted) < 2:
+            many = len(self.pools) > 1
+            return (
+                f"of {len(self.pools)} branches the screen admits {len(self.admitted)}" if many else "it has one branch"
+            )
+        pools, unit = self.chosen(self.admitted), self.pools[0].unit
+        ends = {pool.branch: max(c.tokens for c in pool.candidates) for pool in pools}
+        shortest = min(ends, key=lambda branch: ends[branch])
+        whole = (
+            f"{self.horizon:,} {unit}, where {shortest!r} ends"
+            if len({*ends.values()}) > 1
+            else f"{self.horizon:,} {unit}"
+        )
+        given = f"half of {whole}" if setting is Setting.LIMITED else whole
+        cure = (
+            f"{'leave out ' + repr(shortest) + ', or ' if len({*ends.values()}) > 1 else ''}save checkpoints more often"
+        )
+        at = self.branch_horizon(self.horizon, n_branches=2, setting=setting)
+        if at is None:
+            first = ", ".join(f"{pool.branch!r} at {min(c.tokens for c in pool.candidates):,}" for pool in pools)
+            return f"each branch stops at {given}, and by then they never saved at the same {unit} (first: {first}): {cure}"
+        if len(self.admitted_at(at)) < 2:
+            return f"each branch stops at {at:,} {unit}, where the screen admits {len(self.admitted_at(at))} of them"
+        enough = min(self.ks)
+        few = [b for b in self.admitted_at(at) if self._have(Stop(branches=(b,), horizon=at)) < enough]
+        if len(self.admitted_at(at)) - len(few) >= 2:
+            return None
+        named = ", ".join(map(repr, few))
+        return (
+            f"each branch stops at {given}; the last checkpoint of all by then is at {at:,}, where {named} had fewer than "
+            f"K = {enough}: add a smaller K to evaluate.ks, {cure}"
+        )
+
     def freedom(
         self,
         method: Method,

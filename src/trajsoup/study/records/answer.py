@@ -16,8 +16,9 @@ class AnswerRecord(Record):
     FILE: ClassVar[str] = "answer"
     soup: str  # row, chosen on validation
     single: str  # row: the baseline's run of the same tokens, merged, K chosen on validation
-    loss: ComparisonRecord | None  # None: there is no soup to compare, the words say why
+    loss: ComparisonRecord | None  # None: there is no soup to compare
     accuracy: ComparisonRecord | None
     words: tuple[str, ...]  # what was seen, a sentence each, computed from the numbers
     soup_folder: str | None  # relative to the study
     seeds: tuple[int, ...]
+    why_no_soup: str | None = None  # where there is none to compare

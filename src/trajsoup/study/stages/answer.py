@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.merge.make import make_soup
@@ -40,6 +41,7 @@ def answer_stage(bench: Workbench) -> bool:
         by_name = {(c.name, c.signal): c for c in found}
         asked = "soup-serial" if ("soup-serial", Signal.LOSS) in by_name else "soup-limited"
         loss, accuracy = (by_name.get((asked, signal)) for signal in (Signal.LOSS, Signal.ACCURACY))
+        why = None if asked in {name for name, _ in by_name} else bench.field().why_no_soup(Setting.LIMITED)
         words = sentences(
             found,
             rows=rows,
@@ -47,12 +49,14 @@ def answer_stage(bench: Workbench) -> bool:
             screen=records.require(ScreenRecord),
             validation=records.require(ValidationRecord),
             optimism=records.require(ComparisonsRecord).optimism,
+            why_no_soup=why,
         )
         return AnswerRecord(
             inputs=inputs,
             soup=LIMITED if LIMITED in rows else (listed.best_soup() or rows[SINGLE]).name,
             single=SINGLE if loss is None else loss.reference,
             loss=loss,
+            why_no_soup=why,
             accuracy=accuracy,
             words=words,
             soup_folder=SOUP,

@@ -24,6 +24,7 @@ def sentences(
     screen: ScreenRecord,
     validation: ValidationRecord,
     optimism: Optimism | None,
+    why_no_soup: str | None = None,
 ) -> tuple[str, ...]:
     """The paragraph under the main table."""
     losses = {e.row: e.loss.value for e in evaluations.evaluations if e.loss.value is not None}
@@ -47,10 +48,7 @@ def sentences(
             made = (rows[found.model].made_of, rows[found.reference].made_of)
             said.append(f"{subject} ({made[0]}) {against(found, reference)} ({made[1]}).")
     if ("soup-limited", Signal.LOSS) not in by_name:
-        said.append(
-            "There is no soup to compare at the same budget: fewer than two branches passed the screen, or they have no "
-            "checkpoint within their share of it."
-        )
+        said.append(f"There is no soup to compare at the same budget{f': {why_no_soup}' if why_no_soup else ''}.")
     merged = by_name.get(("merge", Signal.LOSS))
     if merged is not None:
         said.append(f"Averaging within one trajectory {against(merged, 'its best checkpoint')}.")
