@@ -99,8 +99,8 @@ class Answer:
 
     @property
     def command(self) -> str | None:
-        """The merge of exactly these weights, to be run in the study's folder."""
-        if self.shipped is None:
+        """The merge of exactly these weights, to be run in the study's folder; none of checkpoints that are gone."""
+        if self.shipped is None or self.shipped.sums:
             return None
         parts = [shlex.quote(f"{key}={weight!r}") for key, weight in self.shipped.weights.items()]
         return f"trajsoup merge {' '.join(parts)} --output {shlex.quote(self.record.soup_folder or 'soup')}"
