@@ -88,6 +88,33 @@ def test_what_is_left_goes_into_one_run_where_length_is_worth_more_than_branches
     assert not decided(look_at(world, world.names[:3], 300, left=900), shorten=None).stopped
 
 
+def test_where_running_on_would_leave_tokens_that_buy_no_branch_one_more_is_opened_unless_that_costs():
+    """After 600 tokens of one branch 1,500 are left: to the end it leaves 900, and a branch costs 1,200 there."""
+    shown = decided(look_at(LawWorld(b=0.1, alpha=0.02), ("EXP1", "EXP2"), 600)).gains
+    alone = look_at(LawWorld(b=0.1, alpha=0.02), ("EXP1",), 600, left=1500, shown=shown)
+    found = decided(alone)
+    assert found.move is Move.OPEN
+    assert "1 branches to the end leave 900 tokens; 2 of 1,050 instead take" in found.reasons[-1]
+    steep = decided(look_at(LawWorld(b=0.001, alpha=0.5), ("EXP1", "EXP2"), 600)).gains
+    dear = decided(look_at(LawWorld(b=0.001, alpha=0.5), ("EXP1",), 600, left=1500, shown=steep))
+    assert dear.move is Move.EXTEND
+    assert "2 of 1,050 instead would cost" in dear.reasons[-1]
+    enough = look_at(LawWorld(b=0.1, alpha=0.02), ("EXP1",), 600, left=1800, shown=shown)
+    assert decided(enough).move is Move.EXTEND  # the other branch can be had at the end, and nothing is left
+
+
+def test_what_is_left_for_some_branches_only_extends_these_or_the_decision_says_how_unlikely_that_helps():
+    world = LawWorld(alpha=0.5, b=0.001, worse={"EXP3": 0.001})
+    found = decided(look_at(world, world.names[:3], 300, left=200, waiting=0), drop=1.0)
+    assert found.move is Move.EXTEND
+    assert len(found.stopped) == 1
+    wide = LawWorld(alpha=0.001, b=0.5)
+    ended = decided(look_at(wide, wide.names[:3], 300, left=200, waiting=0))
+    assert ended.move is Move.END
+    assert not ended.stopped
+    assert "200 tokens extend 2 of 3 branches, which is better in 0% of draws" in ended.reasons[-1]
+
+
 def test_the_baseline_is_never_stopped():
     world = LawWorld(worse={"EXP1": 0.5}, drifts={"EXP1": 0.01})
     paths = {"EXP1": world.loss_gaps("EXP1", 500)}
@@ -138,6 +165,20 @@ def regrets(world, budget, policy=Policy()):  # noqa: B008
     ]
     mine = world.loss(found.live, found.tokens)
     return mine - min(fixed), fixed[0] - min(fixed), fixed[-1] - min(fixed)
+
+
+def test_with_a_budget_that_no_whole_branches_fill_it_loses_no_more_than_a_policy_that_never_looked_so_far():
+    """Five recipes of which some spoil the soup, few looks: what the policy before this rule lost was 0.00293 on average."""
+    rng, found = np.random.default_rng(1), []
+    names = ("EXP1", "EXP2", "EXP3", "EXP4", "EXP5")
+    for seed in range(100):
+        worse = {name: float(x) for name, x in zip(names[1:], 0.03 * rng.standard_normal(4), strict=True)}
+        law = {"alpha": 10 ** rng.uniform(-2.5, -0.5), "p": rng.uniform(0.3, 1.0)}
+        law |= {"b": 10 ** rng.uniform(-2.5, -0.5), "q": rng.uniform(-0.3, 0.5)}
+        positions = (150, 300, 600, 900, 1200)
+        world = LawWorld(**law, noise=0.01, seed=seed, names=names, positions=positions, worse=worse)
+        found.append(regrets(world, 3600)[0])
+    assert np.mean(found) < 0.0025
 
 
 def test_over_worlds_of_many_laws_it_loses_less_than_any_fixed_number_of_branches():

@@ -60,6 +60,18 @@ def test_a_folder_that_changes_has_another_fingerprint(tmp_path):
     assert len({before, empty, fingerprint([tmp_path / "run"])}) == 3
 
 
+def test_a_checkpoint_whose_last_file_is_still_being_written_has_another_fingerprint_when_it_is_whole(tmp_path):
+    write_point(tmp_path / "run" / "checkpoint-10", np.zeros(SIZE))
+    state = tmp_path / "run" / "checkpoint-10" / "trainer_state.json"
+    state.write_text('{"global_step": 10, "log_history": [')
+    folder, begun = os.stat(state.parent).st_mtime_ns, fingerprint([tmp_path / "run"])
+    assert look([tmp_path / "run"]) is None
+    state.write_text('{"global_step": 10, "log_history": [{"step": 10, "eval_loss": 2.0}]}')
+    assert os.stat(state.parent).st_mtime_ns == folder
+    assert fingerprint([tmp_path / "run"]) != begun
+    assert look([tmp_path / "run"]).branches[0].checkpoints[0].val_loss == 2.0
+
+
 def test_a_run_without_a_checkpoint_waits_and_the_others_are_shown(runs, tmp_path):
     paths, _ = runs
     (tmp_path / "EXP3").mkdir()

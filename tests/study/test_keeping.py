@@ -1,5 +1,7 @@
 """`keep: needed`: the same soup with few checkpoints on disk; killed, it goes on; nothing that is not its own is deleted."""
 
+import dataclasses
+
 import pytest
 
 from tests.command import refused
@@ -7,16 +9,26 @@ from tests.lm.stand_in import SEQUENCE
 from tests.study.tiny_study import TEXT, load_study, make_study, run_study, run_tiny, small_documents
 from trajsoup.core.pool import Candidate, Pool
 from trajsoup.core.retention import still_needed
+from trajsoup.core.soup import Row
 from trajsoup.errors import ScoreError, StudyError
+from trajsoup.merge.make import make_soup
+from trajsoup.merge.plan import plan_row
 from trajsoup.merge.verify import verify_soup
+from trajsoup.report.sections.answer import Answer
 from trajsoup.store.checkpoint import open_checkpoint
+from trajsoup.study.records.answer import AnswerRecord
+from trajsoup.study.records.evaluations import EvaluationsRecord
 from trajsoup.study.records.geometry import GeometryRecord
 from trajsoup.study.records.rows import RowsRecord
 from trajsoup.study.records.theory import TheoryRecord
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.records.validation import ValidationRecord
+from trajsoup.study.score.scorer import silent
+from trajsoup.study.stages.answer import write_soup
 from trajsoup.study.train.deleted import DELETED, read_deleted
-from trajsoup.study.train.plan import most_kept, plan_study, stops_of
+from trajsoup.study.train.plan import most_in_sums, most_kept, plan_study, stops_of, sum_stops
+from trajsoup.study.train.sums import PARTS, read_sums
+from trajsoup.study.workbench import Workbench
 
 FEW = (
     TEXT.replace(f"horizon: {24 * 8 * SEQUENCE}", f"horizon: {12 * 8 * SEQUENCE}")
@@ -58,6 +70,69 @@ def sparing(tmp_path_factory, fork_point):
     with pytest.raises(KeyboardInterrupt):
         run_study(setup, on_score=count_until_killed, **asked)
     return run_study(setup, on_score=count, **asked), peak
+
+
+@pytest.fixture(scope="module")
+def summing(tmp_path_factory, fork_point):
+    """The same with Full Soup: killed twice, and what its sums took of disk at most, in checkpoints."""
+    folder = tmp_path_factory.mktemp("keep") / "sums"
+    text = FEW.replace("ks: [1]", "methods: [full-soup], ks: [1]")
+    setup = make_study(folder, fork_point, text=text, more=NEEDED)
+    peak = dict.fromkeys(("EXP1", "EXP2"), 0)
+    asked = {"corpus": small_documents(folder), "cache": folder / "cache"}
+
+    def killed_at(deleted):
+        def count(what, done, total):
+            for branch in peak:
+                parts = [*(setup.output / "sums").glob(f"{branch}/[0-9]*/*/model.safetensors")]
+                peak[branch] = max(peak[branch], len(parts))
+            if len(read_deleted(setup.output)) > deleted:
+                raise KeyboardInterrupt
+
+        return count
+
+    for deleted in (0, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run_study(setup, on_score=killed_at(deleted), **asked)
+    return run_study(setup, on_score=killed_at(100), **asked), peak
+
+
+def test_full_soup_is_made_of_sums_with_the_scores_of_a_study_that_kept_everything(summing, plain):
+    ran, peak = summing
+    mine, every = ({row.name: row for row in of.records.require(RowsRecord).rows} for of in (ran, plain))
+    assert mine.keys() == every.keys()
+    for name, row in mine.items():
+        assert dataclasses.replace(row, sums=()) == every[name]
+        assert bool(row.sums) == ("full-soup" in name)
+        assert all((ran.setup.output / part).is_dir() for part in row.sums)
+    tested, reference = (of.records.require(EvaluationsRecord).evaluations for of in (ran, plain))
+    assert tested == reference
+    plan = plan_study(ran.setup)
+    for run in plan.runs:
+        assert sum_stops(ran.setup, run) == stops_of(ran.setup, run)
+        most = most_in_sums(ran.setup, run, dtype=plan.dtype)
+        assert 0 < peak[run.branch] <= most == PARTS["F32"] * (STOPS + 1)
+        known = [one for one in read_sums(ran.setup.output) if one.run == run.name]
+        assert [one.tokens for one in known] == list(sum_stops(ran.setup, run))
+        hashes = {c.key: c.sha256 for b in plain.records.require(TrainRecord).branches for c in b.checkpoints}
+        assert known[-1].members == {key: sha for key, sha in hashes.items() if f"/{run.branch}/" in key}
+    assert f"sums for Full Soup take the room of {most} more" in " ".join(plan.notes)
+
+
+def test_the_full_soup_that_is_written_has_the_bytes_of_one_over_all_checkpoints(summing, plain):
+    ran, _ = summing
+    row = next(row for row in ran.records.require(RowsRecord).rows if row.name == "full-soup/extended")
+    reference = next(row for row in plain.records.require(RowsRecord).rows if row.name == "full-soup/extended")
+    bench = Workbench(ran.setup, cache=ran.setup.output / "cache", progress=silent)
+    soup = write_soup(bench, row)
+    assert write_soup(bench, row) == soup  # made of the same: left as it is
+    paths = {str(plain.setup.output / key): weight for key, weight in reference.weights.items()}
+    make_soup(plan_row(Row(name="all", weights=paths), fork_point=plain.setup.fork_point), soup.with_name("all"))
+    for file in open_checkpoint(soup.with_name("all")).files:
+        assert (soup / file.name).read_bytes() == file.read_bytes()
+    assert verify_soup(soup, full=True)
+    answer = Answer(record=ran.records.require(AnswerRecord), lines=(), level=None, seeds=1, shipped=row)
+    assert answer.command is None  # no merge of what is gone
 
 
 def test_no_more_lies_on_disk_than_the_k_best_of_each_stop_and_two(sparing):

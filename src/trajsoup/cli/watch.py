@@ -36,7 +36,7 @@ def watch(
     run_dirs: RunDirs,
     validation: Validation = None,
     until: Annotated[Until | None, typer.Option(help="End, with code 0, when every run has levelled off.")] = None,
-    every: Annotated[float, typer.Option(min=0.05, help="Seconds between looks at the folders.")] = 2.0,
+    every: Annotated[float, typer.Option(min=0.05, help="Seconds between looks at the folders.")] = 1.0,
     serve: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Show it as a page too, at this port of this machine.")
     ] = None,
@@ -47,14 +47,16 @@ def watch(
 ) -> None:
     """Follow runs of any trainer: the best model that could be had now, whether more tokens pay, and saturation."""
     from trajsoup.merge.watch import fingerprint, glance, look
+    from trajsoup.store.trainer_states import TrainerStates
 
+    states = TrainerStates()
     seen = None
     plain = as_json or once or not sys.stdout.isatty()
     with _scores(validation or []) as scoring_of, _page(serve) as page, _screen(plain=plain) as show:
         while True:
             now = fingerprint(run_dirs)
             if now != seen:
-                study = look(run_dirs, tokens_per_step=tokens_per_step, metric=metric)
+                study = look(run_dirs, tokens_per_step=tokens_per_step, metric=metric, states=states)
                 if study is not None:
                     with scoring_of(study) as scoring:
                         found = glance(study, scoring=scoring)

@@ -77,6 +77,7 @@ class Look:
     waiting: int  # recipes that were not opened yet
     loss_gaps: Mapping[str, Curve] = field(default_factory=dict[str, Curve])  # of each branch but the baseline
     suspected: Collection[str] = ()  # branches that the look before would have dropped
+    shown: Gains | None = None  # of the last look that had two branches: one alone shows no gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,17 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
     if not stopped and policy.shorten is not None and gains.fewer is not None and gains.fewer > policy.shorten:
         worst = max(range(1, len(look.live)), key=lambda i: float(now.anchors[i].sum()))
         stopped[look.live[worst]] = f"what is left is worth more as length of the others in {gains.fewer:.0%} of draws"
-    move, reasons = _move(look, policy, gains, n=len(look.live) - len(stopped))
+    n = len(look.live) - len(stopped)
+    shown = gains if gains.beta is not None else look.shown
+    move, reasons = _move(look, policy, gains, n=n)
+    if move is Move.EXTEND and shown is not None:
+        move, reasons = _spends(look, policy, shown, reasons, n=n, horizon=horizon)
+    elif move is Move.END and len(look.tables) > 1 and n > 1:
+        fewer, reasons = _fewer(look, policy, drawn, among, reasons, n=n)
+        if fewer:
+            move, left = Move.EXTEND, [i for i in range(1, len(look.live)) if look.live[i] not in stopped]
+            for i in sorted(left, key=lambda i: -float(now.anchors[i].sum()))[: n - fewer]:
+                stopped[look.live[i]] = f"what is left extends {fewer} of {n} branches"
     return Decision(
         tokens=now.tokens,
         live=look.live,
@@ -161,6 +172,42 @@ def _move(look: Look, policy: Policy, gains: Gains, *, n: int) -> tuple[Move, tu
     if gains.sure > policy.sure:
         return Move.OPEN, (f"{words}: a branch gains more in {gains.sure:.0%} of draws",)
     return Move.EXTEND, (f"{words}: a branch gains more in only {gains.sure:.0%} of draws",)
+
+
+def _spends(
+    look: Look, policy: Policy, gains: Gains, reasons: tuple[str, ...], *, n: int, horizon: int
+) -> tuple[Move, tuple[str, ...]]:
+    """Extend, unless that ends with tokens that buy no branch, and one branch more, all of less length, is promised more."""
+    t = look.tables[-1].tokens
+    rest = look.left - n * (horizon - t)
+    later = min(look.waiting, max(rest, 0) // horizon)  # branches that can still be opened at the end
+    idle, needed = rest - later * horizon, (later + 1) * t
+    if idle <= 0 or later >= look.waiting or needed > look.left or gains.beta is None or gains.spread is None:
+        return Move.EXTEND, reasons
+    ends, more = n + later, n + later + 1
+    length = min(t + (look.left - needed) / more, horizon)
+    change = policy.lean * gains.beta * math.log(length / horizon) + gains.spread * (1 / more - 1 / ends)
+    words = f"{ends} branches to the end leave {idle:,} tokens; {more} of {length:,.0f} instead"
+    if change < 0:
+        return Move.OPEN, (f"{words} take {-change:.2g} nats off",)
+    return Move.EXTEND, (*reasons, f"{words} would cost {change:.2g} nats")
+
+
+def _fewer(
+    look: Look, policy: Policy, drawn: Array, among: Array, reasons: tuple[str, ...], *, n: int
+) -> tuple[int, tuple[str, ...]]:
+    """How many branches go on with what is left; 0: it ends here, since that is not promised to be better."""
+    fewer = 0 if look.step is None else min(look.left // look.step, n - 1)
+    if not fewer or look.step is None or policy.shorten is None:
+        return 0, reasons
+    tables = look.tables[-policy.looks :]
+    length = math.log(1 + look.step / tables[-1].tokens)
+    change = policy.lean * _slope(tables, drawn, among) * length + _spread(tables[-1], drawn, among) * (
+        1 / fewer - 1 / n
+    )
+    better = float(np.mean(change < 0))
+    words = f"{look.left:,} tokens extend {fewer} of {n} branches, which is better in {better:.0%} of draws"
+    return (fewer, (words,)) if better > policy.shorten else (0, (*reasons, words))
 
 
 def _gains(look: Look, policy: Policy, drawn: Array, among: Array, *, horizon: int) -> Gains:

@@ -91,6 +91,7 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
             waiting=len(waiting),
             loss_gaps={name: world.loss_gaps(name, positions[at]) for name in live[1:]},
             suspected=suspected.get(at - 1, ()),
+            shown=next((d.gains for d in reversed(decisions) if d.gains.beta is not None), None),
         )
         made = decide(look, policy, tolerance=tolerance, horizon=positions[-1])
         decisions.append(made)

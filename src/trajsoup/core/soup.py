@@ -33,6 +33,9 @@ class Row:
     name: str
     weights: Mapping[str, float]  # names every ingredient
     groups: Mapping[str, Mapping[str, float]] | None = None  # group of tensors -> its own weights; None: one for all
+    mean_of: int | None = (
+        None  # keys are sums over so many checkpoints in all, divided once; None: keys are checkpoints
+    )
 
     def __post_init__(self) -> None:
         for weights in (self.weights, *(self.groups or {}).values()):
@@ -48,6 +51,14 @@ class Row:
                 raise BlendError(
                     f"soup {self.name!r} weighs {min(others)} in {group!r} only: give it a weight for all too"
                 )
+
+        if self.mean_of is not None and (
+            self.groups or self.mean_of < 1 or {*self.weights.values()} != {1 / self.mean_of}
+        ):
+            raise BlendError(
+                f"soup {self.name!r} is said to be the mean of {self.mean_of} checkpoints kept as sums: each sum has the "
+                "weight 1 over their number, in all tensors"
+            )
 
     def group_of(self, tensor: str, shape: tuple[int, ...]) -> str | None:
         """The group whose weights a tensor has; None: those for all."""
@@ -66,6 +77,8 @@ class Row:
     @property
     def uniform(self) -> bool:
         """Whether this is a plain mean, which the engine computes with a single division."""
+        if self.mean_of is not None:
+            return True
         values = list(self.weights.values())
         return not self.groups and all(value == values[0] for value in values) and abs(self.total - 1) <= SUM_TOLERANCE
 
@@ -77,7 +90,9 @@ class Row:
         return replace(self, weights={key: weight / total for key, weight in self.weights.items()})
 
     def require_sum_one(self) -> None:
-        """Refuse a row that scales the model by accident."""
+        """Refuse a row that scales the model by accident. Sums weigh 1 over the number of checkpoints that are in them."""
+        if self.mean_of is not None:
+            return
         for group, weights in ((None, self.weights), *(self.groups or {}).items()):
             total, of = math.fsum(weights.values()), "" if group is None else f" of {group!r}"
             if abs(total - 1) > SUM_TOLERANCE:

@@ -220,7 +220,7 @@ def _programs(keys: Sequence[str], rows: Sequence[Row]) -> list[tuple[bool, Prog
         members = {
             r: sorted((place[key], 1.0 if plain else weight) for key, weight in rows[r].weights.items()) for r in chosen
         }
-        divisors = np.array([float(len(row.weights)) if plain else 1.0 for row in rows])
+        divisors = np.array([float(row.mean_of or len(row.weights)) if plain else 1.0 for row in rows])
         found.append((plain, compile_rows(members, divisors=divisors)))
     return found
 

@@ -23,6 +23,7 @@ from trajsoup.store.fields import NO_RESULTS, At, Name, PlaceBeside, declared, p
 from trajsoup.store.publish import write_atomic
 from trajsoup.store.remote import Place, RemotePath, absolute, place
 from trajsoup.store.runs import Run, Saved, scan_run
+from trajsoup.store.trainer_states import TrainerStates
 from trajsoup.store.yaml_file import load_yaml
 
 FOR_RUN = (
@@ -126,7 +127,7 @@ class Branch:
     checkpoints: tuple[Saved, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Branches:
     """All runs that share a fork point."""
 
@@ -139,7 +140,7 @@ class Branches:
     hints: Annotated[tuple[str, ...], NO_RESULTS] = ()  # what a scan says once, and no later command again
     unnamed: Annotated[tuple[str, ...], NO_RESULTS] = ()  # runs with several validation losses, none of them named
 
-    @property
+    @functools.cached_property
     def unit(self) -> Unit:
         """What positions are counted in: tokens, if every checkpoint has them."""
         known = all(s.tokens is not None for b in self.branches for s in b.checkpoints)
@@ -184,8 +185,11 @@ def scan_branches(
     fork_point: Place | str | None = None,
     tokens_per_step: int | None = None,
     metric: str | None = None,
+    states: TrainerStates | None = None,
 ) -> Branches:
     """Scan run folders into a study. No run is named as the baseline: their order means nothing.
+
+    `states` remember what the logs of a Trainer said, for who scans again and again.
 
     >>> scan_branches(["runs/a", "s3://bucket/runs/b"]).branches  # doctest: +SKIP
     """
@@ -195,7 +199,7 @@ def scan_branches(
         if path.resolve() in seen:
             raise StudyError(f"{path} is given twice: name each run once")
         seen[path.resolve()] = path
-    runs = [scan_run(path, tokens_per_step=tokens_per_step, metric=metric) for path in paths]
+    runs = [scan_run(path, tokens_per_step=tokens_per_step, metric=metric, states=states) for path in paths]
     names = _names([run.path for run in runs])
     notes = [note for run in runs for note in run.notes]
     unnamed = tuple(said for run in runs for said in run.unnamed)

@@ -187,7 +187,8 @@ def plan_row(
     require_same(template, first, dtypes=False)
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
-    _refuse_copies({key: checkpoints[key] for key in row.weights})
+    if row.mean_of is None:  # of sums, what is left over may be nothing in several of them
+        _refuse_copies({key: checkpoints[key] for key in row.weights})
     used = {row.group_of(name, tensor.shape) for name, tensor in first.tensors.items()} if row.groups else set()
     if idle := [group for group in row.groups or {} if group not in used]:
         raise BlendError(

@@ -89,6 +89,7 @@ class Provenance:
             if self.row.uniform
             else "fp64 weighted sum, rounded to nearest even once",
             "uniform": self.row.uniform,
+            **({} if self.row.mean_of is None else {"mean_of": self.row.mean_of}),
             "position_unit": self.unit,
             "ingredients": [_ingredient_record(i) for i in self.ingredients],
             "groups": None if self.row.groups is None else {g: dict(w) for g, w in self.row.groups.items()},
@@ -153,9 +154,8 @@ def model_card(provenance: Provenance) -> str:
     head = _head_of_card(provenance.template)
     used = [i for i in provenance.ingredients if i.weight]
     branches = {i.candidate.branch for i in used if i.candidate}
-    what = f"`{provenance.row.name}` of {len(used)} checkpoints" + (
-        f" from {len(branches)} branches" if branches else ""
-    )
+    count = provenance.row.mean_of or len(used)
+    what = f"`{provenance.row.name}` of {count} checkpoints" + (f" from {len(branches)} branches" if branches else "")
     lines = [
         "---",
         yaml.safe_dump(head, sort_keys=False, allow_unicode=True).strip(),

@@ -75,6 +75,7 @@ class SoupRecord:
     groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own, by path
     names: dict[str, Any] | None = None  # how the ingredients' names became the soup's
     lora_base: str | None = None  # into which the ingredients, adapters, were merged
+    mean_of: int | None = None  # checkpoints whose sums the ingredients are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +215,7 @@ def _row(path: Place, record: SoupRecord) -> Row:
         raise _inconsistent(path, "exact_from is no ingredient")
     used = {key: weight for key, weight in weights.items() if weight or key != record.exact_from}
     try:
-        row = Row(name=record.soup, weights=used, groups=record.groups)
+        row = Row(name=record.soup, weights=used, groups=record.groups, mean_of=record.mean_of)
         row.require_sum_one()
     except BlendError as error:
         raise _inconsistent(path, str(error)) from error

@@ -22,6 +22,7 @@ from trajsoup.errors import ScanError, SelectionError, TheoryError
 from trajsoup.merge.branches import Branches, scan_branches
 from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.merge.unscored import scored
+from trajsoup.store.trainer_states import TrainerStates
 
 METHODS = ("lawa", "single-merge", "trajectory-soup")
 LABELS = {
@@ -29,6 +30,7 @@ LABELS = {
     "single-merge": "best merge of one run",
     "trajectory-soup": "Trajectory Soup",
 }
+NEWEST = 3  # folders of a run that may still be written
 LARGEST_K = 4  # of merges that are scored at every look
 
 
@@ -72,27 +74,50 @@ class Glance:
 
 
 def fingerprint(paths: Sequence[Path | str]) -> str:
-    """Names, sizes and times of what lies in the runs' folders: another one when a checkpoint or a log has changed."""
+    """Names, sizes and times of what lies in the runs' folders: another one when a checkpoint or a log has changed.
+
+    Of the newest folders the files count too: one that is still written changes, and its folder does not.
+    """
     found = hashlib.sha256()
     for path in paths:
-        try:
-            with os.scandir(path) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    stat = entry.stat()
-                    found.update(f"{path}/{entry.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-        except OSError:
-            found.update(f"{path} is not there\n".encode())
+        inside = _entries(path, found)
+        for folder in sorted(inside, key=lambda folder: inside[folder])[-NEWEST:]:
+            _entries(folder, found)
     return found.hexdigest()
 
 
+def _entries(path: Path | str, found: hashlib._Hash) -> dict[str, int]:
+    """Put what lies in a folder into the hash; return the folders in it, with the time of their last change."""
+    inside: dict[str, int] = {}
+    try:
+        with os.scandir(path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                stat = entry.stat()
+                found.update(f"{entry.path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+                if entry.is_dir():
+                    inside[entry.path] = stat.st_mtime_ns
+    except OSError:
+        found.update(f"{path} is not there\n".encode())
+    return inside
+
+
 def look(
-    paths: Sequence[Path | str], *, tokens_per_step: int | None = None, metric: str | None = None
+    paths: Sequence[Path | str],
+    *,
+    tokens_per_step: int | None = None,
+    metric: str | None = None,
+    states: TrainerStates | None = None,
 ) -> Branches | None:
-    """What the runs hold now; None where none has a whole checkpoint yet. A run that has none, or is just changing, waits."""
+    """What the runs hold now; None where none has a whole checkpoint yet. A run that has none, or is just changing, waits.
+
+    `states` keep what the runs' logs said from look to look.
+    """
 
     def scan(those: Sequence[Path | str]) -> Branches | None:
         try:
-            return scan_branches(those, tokens_per_step=tokens_per_step, metric=metric) if those else None
+            return (
+                scan_branches(those, tokens_per_step=tokens_per_step, metric=metric, states=states) if those else None
+            )
         except (ScanError, FileNotFoundError):
             return None
 

@@ -67,6 +67,9 @@ _ACCURACY = re.compile(r"(?<![a-z])acc(?:uracy)?(?![a-z])")
 _NO_VALIDATION = re.compile(r"train|stderr")  # an accuracy on training data, or the error bar of one
 
 
+Entry = dict[str, Any]  # of a Trainer's log
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One line of a log: where it was written, and what it says."""
@@ -80,18 +83,23 @@ class Point:
     losses: tuple[tuple[str, float], ...] = ()  # by the name of their column, where there are several validation sets
 
 
-def read_trainer_state(path: Place) -> list[Point]:
-    """Read the log of a Hugging Face Trainer. Its closing summary, whose train_loss is of the whole run, is left out."""
+def read_trainer_state(path: Place, *, known: Sequence[Entry] = ()) -> tuple[list[Point], list[Entry]]:
+    """Read the log of a Hugging Face Trainer: its points, and its entries as they are.
+
+    Its closing summary, whose train_loss is of the whole run, is left out, and so are the `known` entries where it begins
+    with them all.
+    """
     state = read_json(path, dict[str, Any], cure="copy or save it again", error=ScanError, nan=True)
     history = state.get("log_history")
     entries = [e for e in history if isinstance(e, dict)] if isinstance(history, list) else []
+    first = len(known) if entries[: len(known)] == [*known] else 0
     points = [
         point_of(_without_training_accuracy(e), f"{path}, log entry {i + 1}")
-        for i, e in enumerate(entries)
+        for i, e in enumerate(entries[first:], start=first)
         if "loss" in e or "train_runtime" not in e  # entries with a token count have a train_runtime too
     ]
     tokens = state.get("num_input_tokens_seen") or None
-    return [*points, point_of({"step": state.get("global_step"), "tokens": tokens}, str(path))]
+    return [*points, point_of({"step": state.get("global_step"), "tokens": tokens}, str(path))], entries
 
 
 def read_metrics(folder: Place) -> list[Point]:

@@ -24,9 +24,10 @@ from trajsoup.store.formats.dcp import INSIDE
 from trajsoup.store.formats.nanotron import FOLDER as WEIGHTS
 from trajsoup.store.formats.nanotron import METADATA as NANOTRON
 from trajsoup.store.formats.orbax import ITEMS
-from trajsoup.store.metrics import Point, read_metrics, read_trainer_state, with_metric
+from trajsoup.store.metrics import Point, read_metrics, with_metric
 from trajsoup.store.remote import Place, place
 from trajsoup.store.trainer_logs import last_whole, read_logs, read_olmo_core
+from trajsoup.store.trainer_states import TRAINER_STATE, TrainerStates
 
 DEPTH = 3  # folders below a run that are searched
 STATE = "resume-state-"  # folders of the builtin trainer that hold what it goes on from, not a model
@@ -59,10 +60,17 @@ class Run:
     unnamed: tuple[str, ...] = ()  # that it has several validation losses, and nobody said which is meant
 
 
-def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: str | None = None) -> Run:
+def scan_run(
+    path: Place | str,
+    *,
+    tokens_per_step: int | None = None,
+    metric: str | None = None,
+    states: TrainerStates | None = None,
+) -> Run:
     """Find every checkpoint of one run.
 
     `tokens_per_step` supplies the tokens where no log has them; `metric` names the validation loss where there are several.
+    What `states` remember of the Trainer's logs is not read again.
     """
     path = place(path)
     found = _find(path)
@@ -76,9 +84,9 @@ def scan_run(path: Place | str, *, tokens_per_step: int | None = None, metric: s
     notes += unfinished
     saved = [Saved(path=p, step=_step(p.stem if p.is_file() else p.name), tokens=_tokens(p.name)) for p in found]
     listed = _listed_points(path, found)
-    points = [*_trainer_points(path, found), *listed] or read_logs(path, found)
+    points = [*_trainer_points(path, saved, states or TrainerStates()), *listed] or read_logs(path, found)
     points += [point for p in found if p.is_dir() and (point := read_olmo_core(p)) is not None]
-    points = list(dict.fromkeys(points))  # every trainer_state.json repeats the history before it
+    points = list(dict.fromkeys(points))
     points, several = with_metric(points, metric, run=path)
     notes += several
     index = _Index(points)
@@ -118,12 +126,12 @@ def _find(path: Place) -> list[Place]:
 
 def _left_out(run: Place, found: Sequence[Place]) -> list[Place]:
     """Folders beside the found ones that are named like checkpoints but hold no weights this tool reads."""
-    places = sorted({p.parent for p in found if p.is_dir() and p != run}, key=str)
+    places, known = sorted({p.parent for p in found if p.is_dir() and p != run}, key=str), {*found}
     return [
         c
         for place in places
         for c in sorted(place.iterdir())
-        if c not in found and _may_hold(c) and _STEP.search(c.name)
+        if c not in known and _may_hold(c) and _STEP.search(c.name)
     ]
 
 
@@ -158,9 +166,11 @@ def _tokens(name: str) -> int | None:
     return tokens_in_name(match[1], match[2]) if match else None
 
 
-def _trainer_points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
-    states = [run / "trainer_state.json", *(p / "trainer_state.json" for p in checkpoints)]
-    return [point for state in states if state.is_file() for point in read_trainer_state(state)]
+def _trainer_points(run: Place, saved: Sequence[Saved], states: TrainerStates) -> list[Point]:
+    """In the order in which they were written, so that of a step that a resumed run made twice the later one counts."""
+    in_order = sorted((s for s in saved if s.path != run), key=lambda s: s.step or 0)
+    files = [*(s.path / TRAINER_STATE for s in in_order), run / TRAINER_STATE]
+    return states.points([file for file in files if file.is_file()], run=run)
 
 
 def _listed_points(run: Place, checkpoints: Sequence[Place]) -> list[Point]:
@@ -217,7 +227,7 @@ class _Index:
     def of(self, saved: Saved) -> list[Point]:
         """Those that belong to a checkpoint, in their order."""
         names = [("name", saved.path.name), ("name", saved.path.stem), ("step", saved.step), ("tokens", saved.tokens)]
-        found = dict(item for key in names for item in self._by.get(key, ()))
+        found = dict(item for key in names if key[1] is not None for item in self._by.get(key, ()))
         return [found[number] for number in sorted(found) if _belongs(found[number], saved)]
 
     def losses(self, after: int, until: int) -> list[float]:

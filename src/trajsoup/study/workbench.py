@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from trajsoup.core.methods.asking import Descend, Descending, Measure, Scoring, Slope
 from trajsoup.core.pool import Candidate, Pool, Unit
 from trajsoup.core.signal import Signal
+from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
 from trajsoup.core.tensor_groups import PARTS
 from trajsoup.engine.executor import Executor
@@ -28,7 +29,7 @@ from trajsoup.store.remote import Place, is_url, place
 from trajsoup.store.resident import ResidentFiles
 from trajsoup.study.choosing.entries import Entry
 from trajsoup.study.choosing.field import Field
-from trajsoup.study.file.keep import TAKES_ALL, keeps_needed
+from trajsoup.study.file.keep import leaves_out
 from trajsoup.study.file.lm_eval import require_tasks
 from trajsoup.study.file.study import ForeignStudy, Setup, Study
 from trajsoup.study.records.files import Records
@@ -43,6 +44,7 @@ from trajsoup.study.train.data import load_data
 from trajsoup.study.train.deleted import read_deleted
 from trajsoup.study.train.plan import Plan, on_corpus, plan_study
 from trajsoup.study.train.processes import Status
+from trajsoup.study.train.sums import RunningSum, as_present, open_parts, read_sums
 
 if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
@@ -112,10 +114,12 @@ class Workbench:
 
     @functools.cached_property
     def checkpoints(self) -> Mapping[str, Checkpoint]:
-        """Every checkpoint of every branch, opened, and the fork point if it is known."""
+        """Every checkpoint of every branch, opened, the sums of those that are gone, and the fork point if it is known."""
         keys = [c.key for run in self.train.runs for c in run.checkpoints if c.key not in self.gone]
         self._require_unpruned(keys)
         found = {key: open_checkpoint(self.place(key)) for key in keys}
+        for one in self.sums:
+            found |= open_parts(one, self.setup.output)
         fork_point = self.fork_point
         return found if fork_point is None else {**found, FORK_POINT: open_checkpoint(fork_point)}
 
@@ -123,6 +127,15 @@ class Workbench:
     def gone(self) -> Mapping[str, str]:
         """Checkpoints that `keep: needed` has deleted: key -> identity, under which their own scores are known."""
         return {key: one.sha256 for key, one in read_deleted(self.setup.output).items()}
+
+    @functools.cached_property
+    def sums(self) -> tuple[RunningSum, ...]:
+        """What `keep: needed` has kept of them for the Full Soup."""
+        return read_sums(self.setup.output)
+
+    def present(self, row: Row) -> Row:
+        """The row as what lies there makes it: as it is, or the same mean over sums."""
+        return as_present(row, gone=self.gone, sums=self.sums)
 
     @functools.cached_property
     def fork_point(self) -> Place | None:
@@ -160,6 +173,7 @@ class Workbench:
             executor=self.executor,
             options=self.options,
             gone=self.gone,
+            sums=self.sums,
         )
 
     def require_tasks(self) -> None:
@@ -260,7 +274,7 @@ class Workbench:
             rank_by=evaluation.rank_by,
             fork_point=None if self.fork_point is None else FORK_POINT,
             methods=evaluation.methods,
-            leaves_out=TAKES_ALL if keeps_needed(self.setup) else (),
+            leaves_out=leaves_out(self.setup),
         )
 
     @functools.cached_property

@@ -99,8 +99,9 @@ class Answer:
 
     @property
     def command(self) -> str | None:
-        """The merge of exactly these weights, to be run in the study's folder; None of a checkpoint as it was saved."""
-        if self.shipped is None or len(self.shipped.weights) < 2:
+        """The merge of exactly these weights, to be run in the study's folder; None of a checkpoint as it was saved, and
+        of checkpoints that are gone."""
+        if self.shipped is None or self.shipped.sums or len(self.shipped.weights) < 2:
             return None
         parts = [shlex.quote(f"{key}={weight!r}") for key, weight in self.shipped.weights.items()]
         return (

@@ -1,22 +1,25 @@
 """The field `keep` of a study file: which checkpoints of its branches lie on disk while it trains.
 
 With `needed`, the rows of the main table and of the theory are made: the K best and the last of each branch at the full
-horizon, at T/N and at the parts of the horizon. Full Soup and geometry take every checkpoint, so they are left out.
+horizon, at T/N and at the parts of the horizon. Geometry takes every checkpoint, so it is left out. So does Full Soup: where
+`evaluate: {methods: [full-soup]}` asks for it, sums of all checkpoints are kept (study/train/sums.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Protocol
 
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.selection import TOP_K
 from trajsoup.errors import StudyError
+from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.trainer import Builtin, TrainWith
 from trajsoup.study.sweeps.table import Sweep
 
 SPARING = ("scaling", "interpolation")  # comparisons of the K best at the full horizon
-TAKES_ALL = ("full-soup",)  # methods of every study that take every checkpoint
+FULL_SOUP = "full-soup"  # the method of every study that takes every checkpoint
 
 
 class Keep(StrEnum):
@@ -26,9 +29,26 @@ class Keep(StrEnum):
     NEEDED = "needed"  # by a row that may still be made; the others are deleted once they are scored
 
 
+class Evaluated(Protocol):
+    """What is asked of a study here; a Setup is one."""
+
+    @property
+    def evaluation(self) -> EvaluationPlan: ...  # noqa: D102
+
+
 def keeps_needed(setup: object) -> bool:
     """Whether the study deletes checkpoints while it trains. Runs that exist belong to somebody else."""
     return getattr(setup, "keep", Keep.ALL) is Keep.NEEDED
+
+
+def keeps_sums(setup: Evaluated) -> bool:
+    """Whether it keeps the sums that a Full Soup is made of."""
+    return keeps_needed(setup) and FULL_SOUP in setup.evaluation.methods
+
+
+def leaves_out(setup: Evaluated) -> tuple[str, ...]:
+    """Methods of every study that this one cannot show."""
+    return (FULL_SOUP,) if keeps_needed(setup) and not keeps_sums(setup) else ()
 
 
 def require_sparing(
@@ -51,7 +71,7 @@ def require_sparing(
                 "write `sweeps: []`, or of " + " and ".join(SPARING),
             )
     for name in methods:
-        if METHODS[name].select != TOP_K:
+        if METHODS[name].select != TOP_K and name != FULL_SOUP:
             refuse(f"the method {name!r} takes other ones than the K best", "leave it out of evaluate.methods")
     for field, asked in others.items():
         if asked is not None:

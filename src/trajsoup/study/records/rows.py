@@ -59,6 +59,9 @@ class RowRecord:
     validation_loss: float | None = None
     validation_accuracy: float | None = None
     groups: Mapping[str, Mapping[str, float]] | None = None  # of tensors that have weights of their own
+    sums: tuple[
+        str, ...
+    ] = ()  # what is left of its checkpoints (`keep: needed`): parts of their sums, relative to the study
     alone: bool = False  # the merge of one prescribed branch: no strategy, so no part of the main table
 
     def validation_score(self, signal: Signal) -> float | None:

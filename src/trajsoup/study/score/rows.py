@@ -30,6 +30,7 @@ from trajsoup.lm.validate import ValidationSettings, document_losses
 from trajsoup.store.checkpoint import Checkpoint
 from trajsoup.store.identity import Identities
 from trajsoup.store.scores import ScoreKey, ScoreStore
+from trajsoup.study.train.sums import RunningSum, as_present
 
 KIND = TypeVar("KIND", ValidationScores, TestScores)
 
@@ -88,6 +89,8 @@ class Work(Protocol):
     @property
     def gone(self) -> Mapping[str, str]: ...  # noqa: D102
     @property
+    def sums(self) -> Sequence[RunningSum]: ...  # noqa: D102
+    @property
     def progress(self) -> Callable[[str, int, int], None]: ...  # noqa: D102
 
 
@@ -103,18 +106,19 @@ def score_rows(
     found = {row.name: store.read(keys[row.name]) for row in rows}
     missing = {keys[row.name].digest: row for row in rows if found[row.name] is None}  # a row under two names: once
     of.progress(what, len(rows) - len(missing), len(rows))
-    if lost := sorted({key for row in missing.values() for key in row.weights.keys() & of.gone.keys()}):
+    present = {digest: as_present(row, gone=of.gone, sums=of.sums) for digest, row in missing.items()}
+    if lost := sorted({key for row in present.values() for key in row.weights.keys() & of.gone.keys()}):
         raise ScoreError(
             f"{lost[0]} and {len(lost) - 1} other checkpoints were deleted by the study's `keep: needed`, and what is asked "
             "now needs their weights: train the study again in another `output`, with `keep: all`"
         )
     if missing:
-        first = of.model_source or of.checkpoints[next(iter(next(iter(missing.values())).weights))]
+        first = of.model_source or of.checkpoints[next(iter(next(iter(present.values())).weights))]
         model = load_model(first, device=present_device(settings.device), dtype=settings.dtype)
         require_same_tokenizer(of.corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)
-        for row, alive in _stream(model, of, list(missing.values())):
+        for row, alive in _stream(model, of, list(present.values())):
             scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
             store.write(keys[row.name], scores, name=row.name)
             done += 1

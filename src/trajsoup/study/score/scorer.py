@@ -23,6 +23,7 @@ from trajsoup.store.remote import absolute
 from trajsoup.store.scores import ScoreStore, test_store, validation_store
 from trajsoup.study.file.evaluation import EvaluationPlan
 from trajsoup.study.file.lm_eval import harness_settings
+from trajsoup.study.train.sums import RunningSum
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
@@ -54,6 +55,7 @@ class Scorer:
     options: Options | None = None
     executor: Executor | None = None  # None: this process scores
     gone: Mapping[str, str] = field(default_factory=dict[str, str])  # key -> identity of one that is no longer there
+    sums: tuple[RunningSum, ...] = ()  # of those that are gone
 
     def validate(
         self, rows: Sequence[Row], *, what: str = "validation", tasks: bool = True
@@ -140,7 +142,7 @@ def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str
         executor=None,
     )
     paths = {key: absolute(checkpoint.path) for key, checkpoint in scorer.checkpoints.items()}
-    rows = [row for row in rows if not row.weights.keys() & scorer.gone.keys()]  # those are known, or never will be
+    rows = [row for row in rows if not row.weights.keys() & scorer.gone.keys()]  # those are known, or of sums: few
     shares = [tuple(rows[i : i + ROWS_EACH]) for i in range(0, len(rows), ROWS_EACH)]
     tasks = [ScoreTask(rows=share, split=split, paths=paths, scorer=light) for share in shares]
     done = 0
@@ -176,6 +178,7 @@ def make_scorer(
     options: Options | None = None,
     executor: Executor | None = None,
     gone: Mapping[str, str] | None = None,
+    sums: tuple[RunningSum, ...] = (),
 ) -> Scorer:
     """Cut the corpus to the tokens that the study scores, and choose the suite. Task files are relative to `base`."""
     from trajsoup.lm.probe import probe_of
@@ -212,6 +215,7 @@ def make_scorer(
         options=options,
         executor=executor,
         gone={} if gone is None else gone,
+        sums=sums,
     )
 
 

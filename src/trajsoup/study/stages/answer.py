@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from trajsoup.core.budget import Setting
 from trajsoup.core.signal import Signal
-from trajsoup.core.soup import Row
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import plan_row
 from trajsoup.merge.provenance import RECORD
@@ -21,6 +21,7 @@ from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT
 from trajsoup.study.stages.comparisons import LIMITED, SINGLE
+from trajsoup.study.stages.estimates import row_of
 from trajsoup.study.stages.words import sentences
 from trajsoup.study.workbench import Workbench
 
@@ -71,8 +72,9 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
     out = bench.setup.output / SOUP
     remove_stale(out)
     fork_point = {} if bench.fork_point is None else {FORK_POINT: absolute(bench.fork_point)}
-    paths = {key: absolute(bench.place(key)) for key in row.weights} | fork_point
-    weights = {paths[key]: weight for key, weight in row.weights.items()}
+    made_of = bench.present(row_of(row))
+    paths = {key: absolute(bench.place(key)) for key in made_of.weights} | fork_point
+    weights = {paths[key]: weight for key, weight in made_of.weights.items()}
     own = {g: {paths[key]: weight for key, weight in of.items()} for g, of in (row.groups or {}).items()}
     candidates = {}
     for pool in bench.pools():
@@ -83,7 +85,7 @@ def write_soup(bench: Workbench, row: RowRecord) -> Path:
             return out
         _put_aside(out)
     plan = plan_row(
-        Row(name=row.name, weights=weights, groups=own or None), candidates=candidates, fork_point=bench.fork_point
+        replace(made_of, weights=weights, groups=own or None), candidates=candidates, fork_point=bench.fork_point
     )
     make_soup(plan, out, executor=bench.executor, options=bench.options)
     return out

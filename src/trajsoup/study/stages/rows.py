@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trajsoup.core.signal import Signal
 from trajsoup.core.splits import Split
 from trajsoup.study.choosing.entries import Chosen, choose_entries
@@ -9,6 +11,7 @@ from trajsoup.study.choosing.main_table import main_entries
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.rows import ChosenOn, RowRecord, RowsRecord
 from trajsoup.study.records.screen import ScreenRecord
+from trajsoup.study.stages.estimates import row_of
 from trajsoup.study.workbench import Workbench
 
 
@@ -24,9 +27,15 @@ def rows_stage(bench: Workbench) -> bool:
             [*entries, *later], bench.scoring("choosing"), measuring=bench.measure, descending=bench.descend
         )
         chosen = every[: len(entries)]
-        return RowsRecord(inputs=inputs, rows=tuple(row_record(c, field.rank_by) for c in chosen))
+        rows = (row_record(c, field.rank_by) for c in chosen)
+        return RowsRecord(inputs=inputs, rows=tuple(replace(row, sums=_sums(bench, row)) for row in rows))
 
     return bench.records.ensure(RowsRecord, inputs, make)
+
+
+def _sums(bench: Workbench, row: RowRecord) -> tuple[str, ...]:
+    made_of = bench.present(row_of(row))
+    return () if made_of.mean_of is None else tuple(made_of.weights)
 
 
 def row_record(chosen: Chosen, rank_by: Signal) -> RowRecord:

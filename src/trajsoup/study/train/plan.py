@@ -25,13 +25,15 @@ from trajsoup.lm.corpus import Corpus, CorpusSpec
 from trajsoup.lm.probe import probe_of
 from trajsoup.lm.upcycling import require_dense
 from trajsoup.study.file.allocation import Adaptive
-from trajsoup.study.file.keep import Keep
+from trajsoup.study.file.keep import Keep, keeps_sums
 from trajsoup.study.file.study import Limited, Study
 from trajsoup.study.file.trainer import Builtin
 from trajsoup.study.train.data import fork_config
 from trajsoup.study.train.sources import require_sources
+from trajsoup.study.train.sums import PARTS
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+SAFETENSORS = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 EMBEDDED_LENGTH = 128  # tokens of a sequence when the study makes its own tiny fork point
 
 
@@ -119,6 +121,7 @@ def plan_study(study: Study) -> Plan:
     length = _sequence_length(study, config)
     steps = {name: recipe.global_batch * length for name, recipe in study.recipes.items()}
     positions = shared_positions(horizon=study.horizon, checkpoint_every=study.checkpoint_every, step_tokens=steps)
+    dtype = checkpoint_dtype(config) if study.pretrain is None else "float32"
     _require_micro_batch(study)
     if study.neighbours is not None:
         if study.neighbours.branch_train_mix is not None:
@@ -143,7 +146,7 @@ def plan_study(study: Study) -> Plan:
         positions=positions,
         sequence_length=length,
         config=config,
-        dtype=checkpoint_dtype(config) if study.pretrain is None else "float32",
+        dtype=dtype,
         # every branch is trained to the horizon; Limited branches are read off the same runs at T / N, or trained apart
         budget=Budget(
             setting=Setting.EXTENDED,
@@ -152,7 +155,7 @@ def plan_study(study: Study) -> Plan:
             apart=_apart(study, positions),
         ),
         free_bytes=_free_bytes(study.output),
-        notes=_notes(study, positions),
+        notes=_notes(study, positions, dtype=dtype),
     )
 
 
@@ -211,7 +214,8 @@ def require_room(plan: Plan) -> None:
     need = plan.cost.disk_bytes - written
     if plan.study.keep is Keep.NEEDED:
         each = plan.cost.checkpoint_bytes // plan.cost.checkpoints
-        need -= sum(run.positions.count - most_kept(plan.study, run) for run in plan.runs) * each
+        kept = (most_kept(plan.study, run) + most_in_sums(plan.study, run, dtype=plan.dtype) for run in plan.runs)
+        need += (sum(kept) - sum(run.positions.count for run in plan.runs)) * each
     if need > plan.free_bytes:
         raise OutputError(
             f"the study needs {format_bytes(need)} for {plan.cost.checkpoints:,} checkpoints and the states to resume, and "
@@ -235,6 +239,18 @@ def most_kept(study: Study, run: Run) -> int:
     """Checkpoints of a run at one time, at the worst: those of each stop, the last, and one that is being scored."""
     each = max(study.evaluation.ks) + 1
     return min(each * len(stops_of(study, run)) + 1, run.positions.count)
+
+
+def sum_stops(study: Study, run: Run) -> tuple[int, ...]:
+    """Where a Full Soup may stop a run: at T/N, and where the run ends."""
+    total, every = run.positions.horizon, run.positions.checkpoint_every
+    shorter = range(2, len(study.recipes) + 1) if study.limited is Limited.PREFIX else ()
+    return tuple(sorted({total, *(total // n // every * every for n in shorter)} - {0}))
+
+
+def most_in_sums(study: Study, run: Run, *, dtype: str) -> int:
+    """What the sums of a run take of disk at the worst, in checkpoints: those of each stop, and one that is being written."""
+    return PARTS[SAFETENSORS[dtype]] * (len(sum_stops(study, run)) + 1) if keeps_sums(study) else 0
 
 
 def model_config(study: Study, *, vocab_size: int | None = None) -> dict[str, Any]:
@@ -298,13 +314,13 @@ def _apart(study: Study, positions: Positions) -> tuple[int, ...]:
     return tuple(positions.checkpoint_every * count for count in sorted(counts, reverse=True))
 
 
-def _notes(study: Study, positions: Positions) -> tuple[str, ...]:
+def _notes(study: Study, positions: Positions, *, dtype: str) -> tuple[str, ...]:
     apart = [format_tokens(tokens) for tokens in _apart(study, positions)]
     own = f"Limited branches are trained apart, each for {' and '.join(apart)} tokens, with a schedule that ends there"
     further = (
         *([own] if apart else []),
         *([_adaptive_note(study.allocation, positions)] if study.allocation else []),
-        *([_keeping_note(study, positions)] if study.keep is Keep.NEEDED else []),
+        *([_keeping_note(study, positions, dtype=dtype)] if study.keep is Keep.NEEDED else []),
         *(study.neighbours.notes(positions.horizon) if study.neighbours else ()),
     )
     if positions.checkpoint_every == study.checkpoint_every:
@@ -322,12 +338,16 @@ def _adaptive_note(allocation: Adaptive, positions: Positions) -> str:
     return f"branches are opened, extended and stopped within {budget} tokens in all: what is told here is the most it can be"
 
 
-def _keeping_note(study: Study, positions: Positions) -> str:
-    most = most_kept(study, Run(branch="", positions=positions, apart=False))
-    return (
-        f"at most {most} of the {positions.count} checkpoints of a branch lie on disk at one time; Full Soup and geometry, "
-        "which take all, are left out (keep: needed)"
+def _keeping_note(study: Study, positions: Positions, *, dtype: str) -> str:
+    run = Run(branch="", positions=positions, apart=False)
+    sums = most_in_sums(study, run, dtype=dtype)
+    without = (
+        f"sums for Full Soup take the room of {sums} more; geometry, which takes all, is left out"
+        if sums
+        else "Full Soup and geometry, which take all, are left out; evaluate.methods: [full-soup] keeps sums for it"
     )
+    of = f"{most_kept(study, run)} of the {positions.count} checkpoints of a branch"
+    return f"at most {of} lie on disk at one time; {without} (keep: needed)"
 
 
 def _state_bytes(model: ModelCost, config: Mapping[str, Any], recipe: Recipe) -> int:
