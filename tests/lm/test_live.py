@@ -171,8 +171,17 @@ def test_a_model_that_became_a_row_in_inference_mode_can_be_trained(tmp_path):
     assert model.lm_head.weight.grad is not None
 
 
+def test_after_a_row_a_checkpoint_that_leaves_a_parameter_out_is_refused_as_before(tmp_path):
+    checkpoints = save_checkpoints(tmp_path / "all", llama_config(attention_bias=True), count=2)
+    model = make_model(llama_config(attention_bias=True), seed=9)
+    list(stream_rows(model, checkpoints, [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2")]))
+    fewer = save_checkpoints(tmp_path / "fewer", llama_config(), count=1)
+    with pytest.raises(ScoreError, match=r"does not set .*bias"):
+        next(stream_rows(model, fewer, [Row(name="a", weights={"c1": 1.0})]))
+
+
 def one_image(model):
-    return sum(p.numel() * p.element_size() for p in model.parameters())
+    return sum(-(-p.numel() * p.element_size() // 64) * 64 for p in model.parameters())
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_before_the_model_changes(tmp_path):

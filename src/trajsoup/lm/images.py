@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 
+ALIGNED_BYTES = 64  # as torch's own memory: a kernel may take another way through what is not
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """One set of numbers for all parameters and buffers of a model."""
@@ -52,16 +55,19 @@ def new_image(placement: Placement) -> Image:
     """Fresh memory of this machine for all that the model holds. What shares memory there, shares it here."""
     import torch
 
+    raw = mmap.mmap(-1, max(image_bytes(placement), 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     found: dict[int, torch.UntypedStorage] = {}
+    begin = 0
     with torch.inference_mode(mode=False):  # what is made in it cannot be trained
+        for address, nbytes in _pieces(placement).items():
+            piece = torch.frombuffer(raw, dtype=torch.uint8, count=nbytes, offset=begin) if nbytes else torch.empty(0)
+            found[address] = piece.untyped_storage()
+            begin += _aligned(nbytes)
 
         def like(tensor: torch.Tensor) -> torch.Tensor:
-            stored = tensor.untyped_storage()
-            if stored.data_ptr() not in found:
-                raw = mmap.mmap(-1, max(stored.nbytes(), 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                found[stored.data_ptr()] = torch.frombuffer(raw, dtype=torch.uint8).untyped_storage()
+            memory = found[tensor.untyped_storage().data_ptr()]
             empty = torch.empty(0, dtype=tensor.dtype)
-            return empty.set_(found[stored.data_ptr()], tensor.storage_offset(), tensor.shape, tensor.stride())
+            return empty.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
 
         numbers = [like(tensor) for tensor in placement.tensors]
         views = {name: like(view) for name, view in placement.views.items()}
@@ -70,8 +76,17 @@ def new_image(placement: Placement) -> Image:
 
 def image_bytes(placement: Placement) -> int:
     """Memory of one."""
-    stored = {s.data_ptr(): s.nbytes() for s in (tensor.untyped_storage() for tensor in placement.tensors)}
-    return sum(stored.values())
+    return sum(_aligned(nbytes) for nbytes in _pieces(placement).values())
+
+
+def _pieces(placement: Placement) -> dict[int, int]:
+    """Bytes of each piece of memory that the model holds, by address."""
+    stored = [tensor.untyped_storage() for tensor in placement.tensors]
+    return {s.data_ptr(): s.nbytes() for s in stored}
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
 
 
 class ImageSink:
