@@ -79,14 +79,14 @@ def _reads(read_bytes: Counter[str], output: Path) -> list[float]:
 def _count_reads(read_bytes: Counter[str]) -> None:
     """Every way by which weights are read."""
     import trajsoup.lm.live as live
-    import trajsoup.store.identity as identity
+    import trajsoup.store.known_digests as known_digests
     from trajsoup.store.resident import ResidentFiles
     from trajsoup.store.source import Source
 
     def whole(path: Any) -> None:
         read_bytes[str(Path(str(path)).resolve())] += Path(str(path)).stat().st_size
 
-    load, pread, hashed = ResidentFiles.load, Source._pread, identity.sha256_file
+    load, pread, hashed = ResidentFiles.load, Source._pread, known_digests.digest_file
 
     def counted_load(self: ResidentFiles, path: Path) -> bytes:
         whole(path)
@@ -97,11 +97,11 @@ def _count_reads(read_bytes: Counter[str]) -> None:
         read_bytes[str(self.path.resolve())] += got
         return got
 
-    def counted_hash(path: Any) -> str:
+    def counted_hash(path: Any, algorithm: Any) -> str:
         whole(path)
-        return hashed(path)
+        return hashed(path, algorithm)
 
-    ResidentFiles.load, Source._pread, identity.sha256_file = counted_load, counted_pread, counted_hash
+    ResidentFiles.load, Source._pread, known_digests.digest_file = counted_load, counted_pread, counted_hash
     build = live.load_model
 
     def counted_build(checkpoint: Any, **options: Any) -> Any:
@@ -118,9 +118,9 @@ def _time_work(heavy: dict[str, float]) -> None:
     import trajsoup.lm.live as live
     import trajsoup.study.score.rows as score
     import trajsoup.study.stages.answer as answer
+    import trajsoup.study.stages.connectivity as connectivity
     import trajsoup.study.stages.estimates as estimates
     import trajsoup.study.stages.fine_tuning as fine_tuning
-    import trajsoup.study.stages.frontier as frontier
     import trajsoup.study.stages.train as stages
 
     def timed(name: str, module: Any, function: str) -> None:
@@ -145,7 +145,7 @@ def _time_work(heavy: dict[str, float]) -> None:
     timed("bootstrap", estimates, "paired_bootstrap")
     timed("bootstrap", estimates, "compare_losses")
     timed("bootstrap", estimates, "compare_tasks")
-    timed("bootstrap", frontier, "bootstrap_band")
+    timed("bootstrap", connectivity, "compare_losses")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ class S3Server:
     folder: Path  # what it serves: a bucket is a folder in it
     host: str
     port: int
+    pid: int
 
     @property
     def url(self) -> str:
@@ -65,7 +66,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
             assert process.poll() is None, "rclone ended at once"
             assert time.monotonic() < deadline, "rclone did not start"
             time.sleep(0.05)
-        yield S3Server(folder, "127.0.0.1", port)
+        yield S3Server(folder, "127.0.0.1", port, process.pid)
     finally:
         process.terminate()
         process.wait(10)

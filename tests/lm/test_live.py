@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 
@@ -9,9 +11,10 @@ from tests.toy_format import write_toy
 from trajsoup.core.soup import Row
 from trajsoup.engine.blend import blend
 from trajsoup.engine.layout import make_layout
-from trajsoup.engine.sinks import FileSink, MemorySink
-from trajsoup.errors import CheckpointError, MismatchError, ScoreError
+from trajsoup.engine.sinks import FileSink
+from trajsoup.errors import CheckpointError, MismatchError, NonfiniteError, ScoreError
 from trajsoup.lm import live
+from trajsoup.lm.images import new_image
 from trajsoup.lm.live import load_model, stream_rows
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.fp8 import CONFIG as QUANTIZATION
@@ -46,7 +49,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("memory_bytes", [1, 1 << 30], ids=["straight into the parameters", "through buffers"])
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 30], ids=["straight into the parameters", "by images"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_a_streamed_row_is_bit_for_bit_the_model_that_was_written_and_loaded(tmp_path, config, memory_bytes, dtype):
     checkpoints = save_checkpoints(tmp_path, config, count=3, dtype=dtype)
@@ -93,22 +96,92 @@ def test_one_read_of_the_checkpoints_serves_all_rows_and_nothing_is_written(tmp_
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_files_in_the_page_cache_are_read_again_into_the_same_few_buffers(tmp_path, monkeypatch):
+def test_files_in_the_page_cache_are_read_again_into_the_same_few_images(tmp_path, monkeypatch):
     checkpoints = save_checkpoints(tmp_path, llama_config(), count=2)
     monkeypatch.setattr(live, "WARM_BYTES", 1)
     monkeypatch.setattr(live, "WARM_ROWS", 2)
-    sinks = []
-    monkeypatch.setattr(live, "MemorySink", lambda layout: sinks.append(MemorySink(layout)) or sinks[-1])
-    rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 1 - i / 10}) for i in range(1, 6)]
-    for warm, buffers in ((True, 2), (False, 5)):
+    images = []
+    monkeypatch.setattr(live, "new_image", lambda placement: images.append(new_image(placement)) or images[-1])
+    rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 1 - i / 10}) for i in range(1, 8)]
+    for warm, beside_the_models in ((True, 3), (False, 6)):
         monkeypatch.setattr(live, "is_warm", lambda files, warm=warm: warm)
-        sinks.clear()
+        images.clear()
         model = make_model(llama_config(), seed=9)
         seen = [model.lm_head.weight.detach().clone() for _ in stream_rows(model, checkpoints, rows)]
-        assert len(sinks) == buffers
+        assert len(images) == beside_the_models
         for row, weight in zip(rows, seen, strict=True):
             list(stream_rows(model, checkpoints, [row]))
             assert torch.equal(model.lm_head.weight, weight)
+
+
+def test_the_next_row_is_blended_while_this_one_is_in_use(tmp_path, monkeypatch):
+    checkpoints = save_checkpoints(tmp_path, llama_config(), count=3)
+    model = make_model(llama_config(), seed=9)
+    blended = [threading.Event() for _ in ROWS]
+    waiting = iter(blended)
+
+    def told(*given, **more):
+        blend(*given, **more)
+        next(waiting).set()
+
+    monkeypatch.setattr(live, "blend", told)
+    for row, following in zip(
+        stream_rows(model, checkpoints, ROWS, memory_bytes=one_image(model)), [*blended[1:], None], strict=False
+    ):
+        here = {name: p.detach().clone() for name, p in model.named_parameters()}
+        assert following is None or following.wait(60)
+        expected = written(checkpoints, row, tmp_path / row.name)
+        for name, parameter in expected.named_parameters():
+            assert torch.equal(model.get_parameter(name), parameter)
+            assert torch.equal(here[name], parameter)
+
+
+def test_a_row_that_cannot_be_blended_ends_the_stream_after_those_before_it(tmp_path):
+    checkpoints = save_checkpoints(tmp_path / "in", llama_config(), count=2)
+    bad = load(checkpoints["c2"].folder)
+    next(iter(bad.values())).view(-1)[0] = float("nan")
+    write_checkpoint(tmp_path / "bad", bad, config=dict(checkpoints["c1"].config))
+    checkpoints["bad"] = open_checkpoint(tmp_path / "bad")
+    model = make_model(llama_config(), seed=9)
+    rows = [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2", "bad", "c1")]
+    seen = []
+    with pytest.raises(NonfiniteError):
+        seen.extend(row.name for row in stream_rows(model, checkpoints, rows, memory_bytes=one_image(model)))
+    assert seen == ["c1", "c2"]
+
+
+def test_a_stream_that_is_left_stops_blending_and_the_model_stays_as_it_was(tmp_path, monkeypatch):
+    checkpoints = save_checkpoints(tmp_path, llama_config(), count=2)
+    model = make_model(llama_config(), seed=9)
+    rows = [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2", "c1")]
+    stream = stream_rows(model, checkpoints, rows, memory_bytes=one_image(model))
+    next(stream)
+    here = {name: p.detach().clone() for name, p in model.named_parameters()}
+    stream.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("next-rows")]
+    assert all(torch.equal(model.get_parameter(name), parameter) for name, parameter in here.items())
+
+
+def test_a_model_that_became_a_row_in_inference_mode_can_be_trained(tmp_path):
+    checkpoints = save_checkpoints(tmp_path, llama_config(), count=2)
+    model = make_model(llama_config(), seed=9)
+    with torch.inference_mode():
+        list(stream_rows(model, checkpoints, ROWS[:1] * 2))
+    model(IDS, labels=IDS).loss.backward()
+    assert model.lm_head.weight.grad is not None
+
+
+def test_after_a_row_a_checkpoint_that_leaves_a_parameter_out_is_refused_as_before(tmp_path):
+    checkpoints = save_checkpoints(tmp_path / "all", llama_config(attention_bias=True), count=2)
+    model = make_model(llama_config(attention_bias=True), seed=9)
+    list(stream_rows(model, checkpoints, [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2")]))
+    fewer = save_checkpoints(tmp_path / "fewer", llama_config(), count=1)
+    with pytest.raises(ScoreError, match=r"does not set .*bias"):
+        next(stream_rows(model, fewer, [Row(name="a", weights={"c1": 1.0})]))
+
+
+def one_image(model):
+    return sum(-(-p.numel() * p.element_size() // 64) * 64 for p in model.parameters())
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_before_the_model_changes(tmp_path):

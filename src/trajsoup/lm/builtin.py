@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import platform
 import re
 import sysconfig
@@ -122,17 +123,18 @@ def builtin_digest() -> str:
     for name in LIBRARIES:
         digest.update(importlib.metadata.version(name).encode())
     for name, path in (library_files() | prose_files()).items():
-        digest.update(f"{name} {path.stat().st_size}\n".encode())
+        digest.update(f"{name} {os.stat(path).st_size}\n".encode())
     return digest.hexdigest()
 
 
 def _sources(folder: Path, root: Path) -> dict[str, Path]:
-    names = {path.relative_to(root): path for path in sorted(folder.rglob("*.py"))}
-    return {
-        name.as_posix(): path
-        for name, path in names.items()
-        if not LEFT_OUT_FOLDERS & set(name.parts) and not name.name.startswith(LEFT_OUT_PREFIXES)
-    }
+    found: dict[str, str] = {}  # texts: thousands of files are looked through whenever this corpus is opened
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in LEFT_OUT_FOLDERS]
+        sources = [name for name in names if name.endswith(".py") and not name.startswith(LEFT_OUT_PREFIXES)]
+        within = os.path.relpath(here, root)
+        found |= {name if within == "." else f"{within}/{name}": f"{here}/{name}" for name in sources}
+    return {name: Path(found[name]) for name in sorted(found, key=lambda name: name.split("/"))}
 
 
 def _in_any_order(files: Mapping[str, Path]) -> dict[str, Path]:

@@ -1,18 +1,19 @@
-"""Soups in memory: rows of W streamed into the parameters of a live model. Nothing is written to disk.
+"""Soups in memory: rows of W that a live model becomes, one after the other. Nothing is written to disk.
 
-    checkpoints, rows -> blend (one read) -> one buffer per row -> copied into the model -> scored -> next row
+    checkpoints, rows -> blend (one read) -> an image of the model per row -> the model becomes it -> scored -> next row
 
-The buffers of a batch of rows come out of a single read of the checkpoints. A batch is as large as the memory it may
-use allows; with a small model that is a whole sweep. The next batch uses the same buffers: fresh memory costs more than
-a second read of files that the page cache holds, so from those no more is taken than pays. Where only one row fits, it
-needs no buffer: the blocks go straight into the parameters.
+The images of a batch of rows come out of a single read of the checkpoints, and the next batch is blended while the model
+is scored as this one. A batch is as large as the memory it may use allows; with a small model that is a whole sweep. Two
+sets of images are used in turn: fresh memory costs more than a second read of files that the page cache holds, so from
+those no more is taken than pays. Where the model alone fits, the blocks go straight into its parameters.
 """
 
 from __future__ import annotations
 
-import bisect
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from trajsoup.engine.layout import Layout, make_layout
 from trajsoup.engine.sinks import MemorySink
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, ScoreError
+from trajsoup.lm.images import ImageSink, image_bytes, new_image, own_image, torch_view
 from trajsoup.lm.models import open_model, with_fast_experts
 from trajsoup.lm.placement import Placement, find_placement
 from trajsoup.store.checkpoint import Checkpoint, require_same, side_files_here
@@ -53,7 +55,8 @@ def stream_rows(
     """Yield each row after the model has become it. That lasts until the next row is asked for.
 
     `checkpoints` maps the keys of the rows to opened checkpoints; the model is one of them, loaded, or one of the same
-    architecture. An error in the middle leaves the model in an undefined state: load it again.
+    architecture. Its parameters may lie elsewhere in memory afterwards. An error in the middle leaves the model in an
+    undefined state: load it again.
     """
     if not rows:
         return
@@ -63,28 +66,50 @@ def stream_rows(
         require_same(first, other)
     layout = make_layout(first)
     placement = find_placement(model, [name for file in layout.files for name in file.header.tensors])
-    at_once = memory_bytes // layout.nbytes
-    if at_once < 2:
-        for row in rows:
-            sink = LiveSink(layout, placement)
-            blend(used, [row], [sink], layout=layout, exact_from=exact_from, options=options, progress=progress)
+    own = [own_image(placement)] if all(t.device.type == "cpu" for t in placement.tensors) else []
+    room = memory_bytes // max(image_bytes(placement), 1) + len(own)
+    stop = threading.Event()
+
+    def fill(batch: Sequence[Row], places: Sequence[Placement]) -> None:
+        sinks = [ImageSink(layout, into, stop=stop) for into in places]
+        blend(used, batch, sinks, layout=layout, exact_from=exact_from, options=options, progress=progress)
+        for sink in sinks:
             sink.finish()
+
+    if room < 2:
+        for row in rows:
+            fill([row], [placement])
             yield row
         return
+    at_once = _rows_at_once(len(rows), room=room, layout=layout, used=used)
+    batches = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
+    images = [*own, *(new_image(placement) for _ in range(min(at_once * len(batches[:2]), len(rows)) - len(own)))]
+    sets = [images[:at_once], images[at_once:]]  # one is scored while the other is filled
+
+    def places(number: int) -> list[Placement]:
+        return [image.placement for image in sets[number % 2][: len(batches[number])]]
+
+    with ThreadPoolExecutor(1, thread_name_prefix="next-rows") as ahead:
+        try:
+            filled = ahead.submit(fill, batches[0], places(0))
+            for number, batch in enumerate(batches):
+                filled.result()
+                for place, row in enumerate(batch):
+                    sets[number % 2][place].become(placement)
+                    if place == 0 and number + 1 < len(batches):  # of the other set nothing is in use any more
+                        filled = ahead.submit(fill, batches[number + 1], places(number + 1))
+                    yield row
+        finally:
+            stop.set()
+
+
+def _rows_at_once(count: int, *, room: int, layout: Layout, used: Mapping[str, Checkpoint]) -> int:
+    """Rows of one read: all, or half of what memory holds, so that the next come while these are scored."""
     files = [path for checkpoint in used.values() for path in checkpoint.files]
     is_remote = any(isinstance(path, RemotePath) for path in files)
-    if len(rows) * layout.nbytes > WARM_BYTES and not is_remote and is_warm(files):
-        at_once = min(at_once, max(WARM_ROWS, WARM_BYTES // layout.nbytes))
-    sinks = [MemorySink(layout) for _ in rows[:at_once]]
-    tensors = [as_tensors(sink) for sink in sinks]
-    for start in range(0, len(rows), at_once):
-        batch = rows[start : start + at_once]
-        blend(
-            used, batch, sinks[: len(batch)], layout=layout, exact_from=exact_from, options=options, progress=progress
-        )
-        for row, values in zip(batch, tensors, strict=False):
-            placement.copy(values)
-            yield row
+    if count * layout.nbytes > WARM_BYTES and not is_remote and is_warm(files):
+        room = min(room, 2 * max(WARM_ROWS, WARM_BYTES // layout.nbytes))
+    return count if count <= room else room // 2
 
 
 def present_device(name: str) -> str:
@@ -137,50 +162,6 @@ def _through_memory(checkpoint: Checkpoint, *, dtype: str) -> Any:
         )
 
 
-class LiveSink:
-    """Takes the blocks of one row and puts them into the parameters they belong to."""
-
-    waits = False
-
-    def __init__(self, layout: Layout, placement: Placement) -> None:
-        self._placement = placement
-        self._kinds = {name: t.dtype for file in layout.files for name, t in file.header.tensors.items()}
-        self._files = [
-            sorted((t.offset, t.nbytes, name) for name, t in file.header.tensors.items() if t.nbytes)
-            for file in layout.files
-        ]
-        self._staged: dict[str, torch.Tensor] = {}  # of views that do not lie together: whole, until finish
-        self._flat: dict[str, torch.Tensor] = {}
-        for name, view in placement.views.items():
-            if view.is_contiguous():
-                self._flat[name] = view.view(-1)
-            else:
-                self._staged[name] = view.new_empty(view.shape)
-                self._flat[name] = self._staged[name].view(-1)
-
-    def write(self, file: int, offset: int, block: memoryview) -> None:
-        """Put a block, which may hold the end of one tensor and the beginning of the next, into place."""
-        tensors = self._files[file]
-        number = bisect.bisect_right(tensors, (offset, float("inf"), "")) - 1
-        done = 0
-        while done < len(block):
-            start, nbytes, name = tensors[number]
-            size = min(start + nbytes - offset - done, len(block) - done)
-            if name in self._flat:
-                values = torch_view(np.frombuffer(block[done : done + size], np.uint8), self._kinds[name])
-                first = (offset + done - start) // values.element_size()
-                self._flat[name][first : first + len(values)] = values
-            done += size
-            number += 1
-
-    def cancel(self) -> None:
-        """Nothing waits here."""
-
-    def finish(self) -> None:
-        """Copy what was staged."""
-        self._placement.copy(self._staged)
-
-
 def as_tensors(sink: MemorySink) -> dict[str, torch.Tensor]:
     """The tensors of a finished row as torch tensors over the same memory."""
     kinds = {name: t.dtype for file in sink.layout.files for name, t in file.header.tensors.items()}
@@ -188,15 +169,3 @@ def as_tensors(sink: MemorySink) -> dict[str, torch.Tensor]:
         name: torch_view(array.reshape(-1).view(np.uint8), kinds[name]).view(array.shape)
         for name, array in sink.tensors().items()
     }
-
-
-def torch_view(raw: np.ndarray, dtype: str) -> torch.Tensor:
-    """Look at bytes as numbers of a safetensors dtype."""
-    import torch
-
-    kinds = {
-        "BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64, "BOOL": torch.bool,
-        "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16, "U32": torch.uint32,
-        "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64,
-    }  # fmt: skip
-    return torch.frombuffer(raw, dtype=kinds[dtype]) if len(raw) else torch.empty(0, dtype=kinds[dtype])

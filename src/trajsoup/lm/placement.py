@@ -24,6 +24,7 @@ class Placement:
     """Views of a model's parameters and buffers by the names of a checkpoint."""
 
     views: Mapping[str, torch.Tensor]
+    tensors: Sequence[torch.Tensor]  # the parameters and buffers that these are views of
 
     def copy(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Write tensors into the model; those it has no use for are passed over."""
@@ -37,7 +38,8 @@ class Placement:
 
 def find_placement(model: Any, names: Sequence[str]) -> Placement:
     """Find every tensor of a checkpoint in the model. Refuses a checkpoint that would leave a parameter as it was."""
-    state = {name: tensor.detach() for name, tensor in model.state_dict(keep_vars=True).items()}
+    kept = model.state_dict(keep_vars=True)
+    state = {name: tensor.detach() for name, tensor in kept.items()}
     wanted = set(names)
     views = {name: tensor for name, tensor in state.items() if name in wanted}
     if wanted - views.keys():
@@ -60,7 +62,7 @@ def find_placement(model: Any, names: Sequence[str]) -> Placement:
                 f"the checkpoint does not set {name!r} of the model {type(model).__name__}: its weights would be left "
                 "over from another checkpoint; score it with the model class that wrote it"
             )
-    return Placement(views=views)
+    return Placement(views=views, tensors=list({id(tensor): tensor for tensor in kept.values()}.values()))
 
 
 def _parts(model: Any, name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -68,7 +70,8 @@ def _parts(model: Any, name: str, tensor: torch.Tensor) -> dict[str, torch.Tenso
     import torch
     from transformers.core_model_loading import revert_weight_conversion
 
-    numbers = torch.arange(tensor.numel()).view(tensor.shape)
+    kind = torch.int32 if tensor.numel() < 1 << 31 else torch.int64
+    numbers = torch.arange(tensor.numel(), dtype=kind).view(tensor.shape)
     found: dict[str, torch.Tensor] = {}
     for saved_name, places in revert_weight_conversion(model, {name: numbers}).items():
         flat = places.reshape(-1)

@@ -12,7 +12,7 @@ from trajsoup.core.choosing import choose
 from trajsoup.core.scores import TestScores, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
-from trajsoup.errors import CorpusError, ScoreError
+from trajsoup.errors import CorpusError, OutputError, ScoreError
 from trajsoup.lm.corpus import CorpusSpec, load_corpus
 from trajsoup.lm.harness import HarnessSettings
 from trajsoup.lm.live import load_model
@@ -107,6 +107,18 @@ def test_a_killed_run_goes_on_with_the_next_row(tmp_path, corpus, checkpoints, p
     Scorer(**undisturbed).validate(rows)
     for path in (tmp_path / "other" / "validation").iterdir():
         assert path.read_bytes() == (tmp_path / "r" / "validation" / path.name).read_bytes()
+
+
+def test_a_record_that_cannot_be_written_ends_the_scoring(tmp_path, corpus, checkpoints, passes, monkeypatch):
+    def full(*given, **named):
+        raise OutputError("No space left on device")
+
+    monkeypatch.setattr("trajsoup.store.scores.write_atomic", full)
+    with pytest.raises(OutputError, match="No space left"):
+        Scorer(checkpoints=checkpoints, corpus=corpus, folder=tmp_path / "r", settings=SETTINGS).validate(
+            [Row(name=key, weights={key: 1.0}) for key in checkpoints]
+        )
+    assert len(passes) <= 2
 
 
 def test_changed_weights_are_scored_anew(tmp_path, corpus, checkpoints, passes):

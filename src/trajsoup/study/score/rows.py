@@ -2,14 +2,16 @@
 
     rows -> identities -> known? -> else: streamed into one live model -> losses, tasks -> record
 
-All rows that are not known yet come out of one read of the checkpoints. Each record is written when its row is done, so
-a killed run goes on with the next row. A checkpoint that diverged scores NaN, is reported, and is never chosen.
+All rows that are not known yet come out of one read of the checkpoints. Each record is written when its row is done, while
+the next is scored, so a killed run goes on from there. A checkpoint that diverged scores NaN, is reported, and is never
+chosen.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -118,11 +120,19 @@ def score_rows(
         require_same_tokenizer(of.corpus, model=Path(str(first.folder)))
         suite.attach(model)
         done = len(rows) - len(missing)
-        for row, alive in _stream(model, of, list(present.values())):
-            scores = _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
-            store.write(keys[row.name], scores, name=row.name)
-            done += 1
-            of.progress(what, done, len(rows))
+        with ThreadPoolExecutor(1, thread_name_prefix="scores") as writer:  # the disk syncs while the next is scored
+            written: list[Future[Any]] = []
+            for row, alive in _stream(model, of, list(present.values())):
+                scores = (
+                    _run(model, tokens, suite, kind, settings) if alive else _nothing(tokens, suite, kind, settings)
+                )
+                for last in written[-1:]:
+                    last.result()  # a disk that is full ends the run here, not after hours
+                written.append(writer.submit(store.write, keys[row.name], scores, name=row.name))
+                done += 1
+                of.progress(what, done, len(rows))
+            for last in written[-1:]:
+                last.result()
         found = {name: store.read(keys[name]) if known is None else known for name, known in found.items()}
     assert all(scores is not None for scores in found.values())
     return {name: scores for name, scores in found.items() if scores is not None}
