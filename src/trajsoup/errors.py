@@ -1,8 +1,13 @@
 """One exception tree. Every message says what happened, with its values, then what to do."""
 
+CUT = 2000  # characters of a message: enough for any that we write
+
 
 class TrajsoupError(Exception):
     """A problem the user can mend. The command line prints it as one message and exits with 1."""
+
+    def __str__(self) -> str:
+        return cut(super().__str__())  # a value in it may be a stranger's, and endless
 
 
 class MissingExtraError(TrajsoupError):
@@ -107,6 +112,11 @@ class HeldError(TrajsoupError):
 
 class ReportError(TrajsoupError):
     """A report cannot be drawn or shown."""
+
+
+def cut(message: str) -> str:
+    """The message, without its middle where a value in it is endless."""
+    return message if len(message) <= CUT else f"{message[: CUT * 3 // 4]} [...] {message[-CUT // 4 :]}"
 
 
 def install(extra: str) -> str:
