@@ -26,3 +26,7 @@ def test_no_error_of_ours_says_more_than_can_be_read_whoever_asks_it():
     said = str(StudyError("x" * 10_000 + ": do this"))
     assert len(said) < CUT + 20
     assert said.endswith(": do this")
+
+
+def test_no_name_breaks_the_line_of_an_error():
+    assert str(StudyError("a name of\r\ntwo lines: mend it")) == "a name of\\r\\ntwo lines: mend it"

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import platform
 import re
 import sysconfig
@@ -84,8 +85,9 @@ def prose_documents(split: Split) -> Iterator[Document]:
     What is trained on names its library too, so that a branch can read one of them; what is held out is one source.
     """
     seen: set[str] = set()
-    libraries = {document_hash(name): name.partition("/")[0] for name in prose_files()}
-    for digest, path in _in_any_order(prose_files()).items():
+    files = prose_files()
+    libraries = {document_hash(name): name.partition("/")[0] for name in files}
+    for digest, path in _in_any_order(files).items():
         if split_of(digest, shares=PROSE_SHARES) is not split:
             continue
         found = {
@@ -127,12 +129,14 @@ def builtin_digest() -> str:
 
 
 def _sources(folder: Path, root: Path) -> dict[str, Path]:
-    names = {path.relative_to(root): path for path in sorted(folder.rglob("*.py"))}
-    return {
-        name.as_posix(): path
-        for name, path in names.items()
-        if not LEFT_OUT_FOLDERS & set(name.parts) and not name.name.startswith(LEFT_OUT_PREFIXES)
-    }
+    found: dict[tuple[str, ...], Path] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = (name for name in folders if name not in LEFT_OUT_FOLDERS)  # one of them holds all packages
+        above = Path(place).relative_to(root).parts
+        for name in files:
+            if name.endswith(".py") and not name.startswith(LEFT_OUT_PREFIXES):
+                found[(*above, name)] = Path(place, name)
+    return {"/".join(parts): found[parts] for parts in sorted(found)}
 
 
 def _in_any_order(files: Mapping[str, Path]) -> dict[str, Path]:
