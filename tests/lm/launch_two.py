@@ -29,6 +29,7 @@ def run(rank, rendezvous, module, arguments):
 if __name__ == "__main__":
     import torch.distributed.fsdp
     import torch.multiprocessing
+    import transformers.models.deepseek_v3.modeling_deepseek_v3  # noqa: F401
 
     import trajsoup.lm.train  # noqa: F401
 
