@@ -11,7 +11,7 @@ ORBAX := .venv-orbax
 OLMO := .venv-olmo
 TITAN := .venv-torchtitan
 
-.PHONY: demo fork-points results results-neighbours test test-all test-slow test-peers lint docs site pictures bench soak fuzz faults clean
+.PHONY: demo fork-points results results-neighbours test default-tests test-all test-slow test-peers lint format types docs site pictures bench soak fuzz faults clean
 
 demo: $(VENV)/.train  ## a whole study on the embedded model, in a few minutes
 	rm -rf demo-output
@@ -32,8 +32,11 @@ results-neighbours: $(VENV)/.dev  ## docs/results-neighbours.md: three seeds of 
 fork-points: $(VENV)/.dev  ## the pretrained models in the package, anew: five times 15 minutes of one core; goes on where it was
 	$(BIN)/python benchmarks/fork_points.py
 
-test: $(VENV)/.dev lint  ## everything but slow and peer tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --max-worker-restart 0
+test: format  ## everything but slow and peer tests; types are checked beside them
+	$(MAKE) --no-print-directory --jobs 2 types default-tests
+
+default-tests: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
@@ -43,9 +46,13 @@ test-peers: $(VENV)/.dev $(PEER)/.done $(LITGPT)/.done $(MEGATRON)/.done $(DEEPS
 
 test-all: test test-slow test-peers
 
-lint: $(VENV)/.dev
+lint: format types
+
+format: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/.dev
 	$(BIN)/pyright
 
 docs: $(VENV)/.dev  ## regenerate what is generated from the code

@@ -17,6 +17,15 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest files first: whichever worker has one at the end would be waited for by all (`make test`)."""
+    from tests.longest_first import LONGEST_FIRST
+
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
     """Three runs of checkpoints; they must be as they were when the last test is done."""

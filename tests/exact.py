@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ def infinity(dtype: str) -> int:
     return ((1 << (WIDTH[dtype] - 1 - fraction_bits)) - 1) << fraction_bits
 
 
+@functools.lru_cache(maxsize=1 << 18)
 def fraction_of(bits: int, dtype: str) -> Fraction:
     """The number that these bits stand for."""
     bits, fraction_bits = int(bits), PRECISION[dtype] - 1
@@ -45,10 +47,19 @@ def nearest(number: Fraction, dtype: str) -> int:
 
 def exact_row(inputs: np.ndarray, weights: list[Fraction], *, dtype: str, out_dtype: str) -> np.ndarray:
     """Round sum_m w_m x_m once, element by element. `inputs` has a row of bits per ingredient."""
-    return np.array(
-        [
-            nearest(sum(w * fraction_of(x, dtype) for w, x in zip(weights, column, strict=True)), out_dtype)
-            for column in inputs.T.tolist()
-        ],
-        dtype=f"u{WIDTH[out_dtype] // 8}",
+    return _exact_row(inputs.dtype.str, inputs.shape, inputs.tobytes(), tuple(weights), dtype, out_dtype)
+
+
+@functools.lru_cache(maxsize=1024)  # every kernel is compared with the same rows
+def _exact_row(
+    kind: str, shape: tuple[int, ...], data: bytes, weights: tuple[Fraction, ...], dtype: str, out_dtype: str
+) -> np.ndarray:
+    columns = np.frombuffer(data, kind).reshape(shape).T.tolist()
+    one = weights[0] if len(set(weights)) == 1 else None
+    sums = (
+        one * sum(fraction_of(x, dtype) for x in column)
+        if one is not None
+        else sum(w * fraction_of(x, dtype) for w, x in zip(weights, column, strict=True))
+        for column in columns
     )
+    return np.array([nearest(number, out_dtype) for number in sums], dtype=f"u{WIDTH[out_dtype] // 8}")

@@ -1,8 +1,21 @@
 """One exception tree. Every message says what happened, with its values, then what to do."""
 
+from typing import ClassVar
+
+CUT = 2000  # characters of a message: enough for any that we write
+
 
 class TrajsoupError(Exception):
-    """A problem the user can mend. The command line prints it as one message and exits with 1."""
+    """A problem the user can mend. The command line prints it as one message and exits with 1.
+
+    A value in the message may be a stranger's: endless, or of several lines.
+    """
+
+    SEVERAL_LINES: ClassVar[bool] = False  # the message is of several lines, all of them ours
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return cut(said if self.SEVERAL_LINES else said.replace("\n", "\\n").replace("\r", "\\r"))
 
 
 class MissingExtraError(TrajsoupError):
@@ -69,6 +82,12 @@ class VerifyError(TrajsoupError):
     """An output does not equal what its record says."""
 
 
+class PilotError(StudyError):
+    """Prices are asked for before the pilot that they are estimated from. The message has the commands, a line each."""
+
+    SEVERAL_LINES = True
+
+
 class RecipeError(StudyError):
     """A recipe, or the set of recipes of a study, cannot be trained as written."""
 
@@ -107,6 +126,11 @@ class HeldError(TrajsoupError):
 
 class ReportError(TrajsoupError):
     """A report cannot be drawn or shown."""
+
+
+def cut(message: str) -> str:
+    """The message, without its middle where a value in it is endless."""
+    return message if len(message) <= CUT else f"{message[: CUT * 3 // 4]} [...] {message[-CUT // 4 :]}"
 
 
 def install(extra: str) -> str:

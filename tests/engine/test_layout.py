@@ -71,6 +71,17 @@ def test_blocks_cover_every_byte_of_output_and_ingredients_once_and_in_step(give
     inputs = [[np.zeros(size, np.int32) for size in c.sizes] for c in checkpoints]
     names = [name for file in layout.files for name in file.header.tensors]
     assert sorted(names) == sorted(tensors)
+    inside = [
+        [
+            {
+                n: Entry(*t[:2], t.boxes[0].offset, t.boxes[0].nbytes)
+                for n, t in c.tensors.items()
+                if t.boxes[0].file == file
+            }
+            for file in range(len(c.sizes))
+        ]
+        for c in checkpoints
+    ]
     for block in blocks(spans(layout, checkpoints), block_bytes=block_bytes):
         item, out_item = ITEM_BYTES[block.dtype], ITEM_BYTES[block.out_dtype]
         assert block.items > 0
@@ -85,9 +96,7 @@ def test_blocks_cover_every_byte_of_output_and_ingredients_once_and_in_step(give
             header = layout.files[block.file].header
             name, place = number_at(header.tensors, block.offset + position * out_item)
             for m, (file, offset) in enumerate(block.inputs):
-                boxes = {n: (t, t.boxes[0]) for n, t in checkpoints[m].tensors.items()}
-                inside = {n: Entry(*t[:2], b.offset, b.nbytes) for n, (t, b) in boxes.items() if b.file == file}
-                assert number_at(inside, offset + position * item) == (name, place)
+                assert number_at(inside[m][file], offset + position * item) == (name, place)
     for counts, file in zip(outputs, layout.files, strict=True):
         assert not counts[: file.header.data_offset].any()
         assert (counts[file.header.data_offset :] == 1).all()

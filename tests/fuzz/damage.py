@@ -1,26 +1,29 @@
 """Damaged files by the thousand, the same for the same seed.
 
 `TRAJSOUP_FUZZ` is how many each parser meets (a few hundred by default), `TRAJSOUP_FUZZ_MINUTES` how long it meets more of
-them, `TRAJSOUP_FUZZ_SEED` moves all seeds: `make fuzz MINUTES=10`.
+them, `TRAJSOUP_FUZZ_SEED` moves all seeds: `make fuzz MINUTES=10`. How many there were is written to the file
+`TRAJSOUP_FUZZ_COUNTS`, where one is named.
 """
 
 import os
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from trajsoup.errors import TrajsoupError
 
 TRIES = int(os.environ.get("TRAJSOUP_FUZZ", "300"))
 MINUTES = float(os.environ.get("TRAJSOUP_FUZZ_MINUTES", "0"))  # for each parser
 SEED = int(os.environ.get("TRAJSOUP_FUZZ_SEED", "0"))
+COUNTS = Path(os.environ["TRAJSOUP_FUZZ_COUNTS"]) if "TRAJSOUP_FUZZ_COUNTS" in os.environ else None
 NUMBERS = (0, 1, -1, 2, 63, 64, 127, 255, 4096, 2**31, 2**32, 2**62, 2**63, -(2**40))
 
 
-def cases(seed: int, *, share: float = 1.0) -> Iterator[random.Random]:
+def cases(seed: int, *, share: float = 1.0, tries: int = TRIES) -> Iterator[random.Random]:
     """A generator for each case, or for a `share` of them where one is slow; what it raises is told the case's number."""
     end, number = time.monotonic() + 60 * MINUTES * share, 0
-    while number < TRIES * share or time.monotonic() < end:
+    while number < tries * share or time.monotonic() < end:
         chance = random.Random((SEED << 40) + (seed << 32) + number)
         try:
             yield chance
@@ -28,6 +31,9 @@ def cases(seed: int, *, share: float = 1.0) -> Iterator[random.Random]:
             error.add_note(f"case {number} of seed {seed} (TRAJSOUP_FUZZ_SEED={SEED})")
             raise
         number += 1
+    if COUNTS is not None:
+        with COUNTS.open("a", encoding="utf-8") as file:
+            file.write(f"{number}\t{os.environ.get('PYTEST_CURRENT_TEST', '')}\n")
 
 
 def damaged(raw: bytes, chance: random.Random) -> bytes:

@@ -6,8 +6,14 @@ else is a finding. tests/fuzz/corpus/TARGET/ holds what once was one.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import importlib
 import json
-from collections.abc import Callable
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,24 +35,9 @@ from trajsoup.store.metrics import read_metrics, read_trainer_state
 from trajsoup.store.names import load_rules
 from trajsoup.store.scores import ScoreKey, validation_store
 from trajsoup.store.yaml_file import load_yaml
+from trajsoup.study import records
 from trajsoup.study.file.study import load_study
-from trajsoup.study.records import (  # noqa: F401  # each is a kind of record
-    answer,
-    comparisons,
-    conditions,
-    evaluations,
-    fine_tuning,
-    frontier,
-    geometry,
-    plan,
-    rows,
-    screen,
-    sweeps,
-    theory,
-    train,
-    validation,
-)
-from trajsoup.study.records.files import Record, Records
+from trajsoup.study.records.files import FORMAT, Record, Records
 from trajsoup.study.train.outcomes import OUTCOME, end_of
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "example-study"
@@ -163,21 +154,49 @@ def _record(kind: type[Record], name: str | None) -> Callable[[bytes, Path], obj
     return _written(file, lambda path: Records(path.parents[2 if name else 1]).read(kind, name))
 
 
+def _kinds_of_record() -> tuple[type[Record], ...]:
+    for module in pkgutil.iter_modules(records.__path__, f"{records.__name__}."):
+        importlib.import_module(module.name)
+    return tuple(kind for kind in Record.__subclasses__() if kind.__module__.startswith(records.__name__))
+
+
 def _records() -> dict[str, Target]:
+    """A record of the example study; of kinds that it has none of, one that is made up from the declared fields."""
     found = {}
-    for kind in Record.__subclasses__():
+    for kind in KINDS_OF_RECORD:
         place = EXAMPLE / "records" / kind.FILE
         path = next(iter(sorted(place.glob("*.json"))), None) if kind.SEVERAL else place.with_suffix(".json")
+        name = path.stem if kind.SEVERAL and path is not None else None
         if path is not None and path.is_file():
-            name = path.stem if kind.SEVERAL else None
-            found[f"record-{kind.FILE}"] = Target(path.read_bytes(), _record(kind, name))
+            seed = path.read_bytes()
+        else:
+            seed = _json({"format": FORMAT, **_made_up(kind)})
+        found[f"record-{kind.FILE}"] = Target(seed, _record(kind, name))
     return found
+
+
+def _made_up(kind: Any) -> Any:
+    """A value of a declared type, as JSON has it."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return {field.name: _made_up(hints[field.name]) for field in dataclasses.fields(kind)}
+    if origin in (types.UnionType, typing.Union):
+        return _made_up(inner[0])
+    if origin is tuple:
+        return [_made_up(one) for one in inner if one is not Ellipsis]
+    if origin is Mapping or origin is dict:
+        return {"1" if inner[0] is int else "a": _made_up(inner[1])}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return next(iter(kind)).value
+    return {bool: True, int: 1, float: 0.5, str: "a"}.get(kind, "a")
 
 
 def _json(data: Any) -> bytes:
     return json.dumps(data).encode()
 
 
+KINDS_OF_RECORD = _kinds_of_record()
 TARGETS: dict[str, Target] = {
     "yaml": Target(SOUP_YAML.encode(), _written("any.yaml", load_yaml)),
     "study": Target((EXAMPLE / "study.yaml").read_bytes(), _written("study.yaml", load_study)),

@@ -1,6 +1,7 @@
 """A launcher for tests: `python launch_two.py RENDEZVOUS -m MODULE ARGUMENT...` runs the module in two processes.
 
-As torchrun does, but on the loopback interface alone: the two meet through a file.
+As torchrun does, but on the loopback interface alone: the two meet through a file. They are forks of this process, which
+has imported for both what takes long to import.
 """
 
 import os
@@ -26,6 +27,10 @@ def run(rank, rendezvous, module, arguments):
 
 
 if __name__ == "__main__":
+    import torch.distributed.fsdp
     import torch.multiprocessing
+    import transformers.models.deepseek_v3.modeling_deepseek_v3  # noqa: F401
 
-    torch.multiprocessing.spawn(run, args=(RENDEZVOUS, MODULE, ARGUMENTS), nprocs=2)
+    import trajsoup.lm.train  # noqa: F401
+
+    torch.multiprocessing.start_processes(run, args=(RENDEZVOUS, MODULE, ARGUMENTS), nprocs=2, start_method="fork")

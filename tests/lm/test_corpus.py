@@ -267,6 +267,16 @@ def test_tokens_that_cannot_be_used_are_refused(tmp_path, small):
     for message, path in cases.items():
         with pytest.raises(CorpusError, match=message):
             load_corpus(spec(path), cache=tmp_path / "cache")
+    for header in (
+        b"",
+        b"{'descr': '<u2', 'shape': (4",
+        b"{'descr': " + b"9" * 5000,
+        b"{'descr': 0, 'shape': 0}",
+        b"[" * 900,
+    ):
+        (tmp_path / "header.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header)
+        with pytest.raises(CorpusError, match="cannot be read as tokens"):
+            load_corpus(spec(tmp_path / "header.npy"), cache=tmp_path / "cache")
     with pytest.raises(CorpusError, match=r"set corpus\.tokenizer"):
         load_corpus(spec(good[0], tokenizer=None), cache=tmp_path / "cache")
     with pytest.raises(CorpusError, match="name validation and test"):

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,13 @@ def test_a_folder_that_is_a_link_to_elsewhere_leads_out(tmp_path):
     with pytest.raises(OutputError, match="leads out"):
         inside(tmp_path / "tables", "linked/x.csv")
     assert inside(tmp_path / "tables", "plain/x.csv") == tmp_path / "tables" / "plain" / "x.csv"
+
+
+def test_a_folder_may_be_named_in_any_way(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("."), Path("a/../b"), Path("../") / tmp_path.name):
+        assert inside(folder, "x/y.csv") == folder / "x" / "y.csv"
 
 
 def test_a_link_is_not_written_through(tmp_path):

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.study.tiny_study import run_tiny
+from tests.lm.stand_in import SEQUENCE
+from tests.study.tiny_study import TEXT, run_tiny
 from trajsoup.core.threads import evenly
 
 pytestmark = pytest.mark.timeout(600)
 SEEDS = "    seeds: 2\n    sweeps: []\n"
+SHORT = TEXT.replace(f"horizon: {24 * 8 * SEQUENCE}", f"horizon: {12 * 8 * SEQUENCE}")  # three checkpoints a branch
 
 
 def records(folder):
@@ -28,10 +30,11 @@ def records(folder):
 def test_two_seeds_at_once_leave_the_records_of_one_after_the_other(tmp_path, fork_point):
     stages, trained, scored = [], [], []
     with two_threads():  # a seed that runs alone has all cores
-        one = run_tiny(tmp_path / "one" / "study", fork_point, more=SEEDS, jobs=1)
+        one = run_tiny(tmp_path / "one" / "study", fork_point, text=SHORT, more=SEEDS, jobs=1)
     two = run_tiny(
         tmp_path / "two" / "study",
         fork_point,
+        text=SHORT,
         more=SEEDS,
         jobs=2,
         on_stage=lambda stage, seed: stages.append((stage, seed)),

@@ -17,7 +17,7 @@ from trajsoup.errors import StudyError
 SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _TOKENS = {suffix.lower(): scale for suffix, scale in SUFFIXES.items()}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_QUANTITY = re.compile(r"(\d[\d_,]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?)\s*([a-zA-Z]*)")
+_QUANTITY = re.compile(r"(\d[\d_,]{0,99}(?:\.\d{1,99})?(?:[eE]\+?\d{1,2})?)\s*([a-zA-Z]*)")  # more digits count nothing
 
 
 def parse_tokens(value: object, *, where: object) -> int:

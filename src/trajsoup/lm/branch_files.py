@@ -26,7 +26,7 @@ from trajsoup.errors import MismatchError, OutputError, TrainError
 from trajsoup.store.checkpoint import TOKENIZER_FILES, open_checkpoint, require_same
 from trajsoup.store.confined import append_own
 from trajsoup.store.json_file import decode_json
-from trajsoup.store.publish import sync_tree
+from trajsoup.store.publish import sync_tree, write_atomic
 from trajsoup.store.regular import copy_small, read_words
 from trajsoup.store.runs import STATE
 
@@ -153,9 +153,7 @@ def rewind_metrics(folder: Path, *, tokens: int) -> None:
     if path.is_file():
         lines = read_words(path).splitlines()
         kept = [line for line in lines if _tokens_of(line) is not None and (_tokens_of(line) or 0) <= tokens]
-        temporary = path.with_name(f".{METRICS}.unfinished")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        write_atomic(path, "".join(f"{line}\n" for line in kept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,8 +85,9 @@ def prose_documents(split: Split) -> Iterator[Document]:
     What is trained on names its library too, so that a branch can read one of them; what is held out is one source.
     """
     seen: set[str] = set()
-    libraries = {document_hash(name): name.partition("/")[0] for name in prose_files()}
-    for digest, path in _in_any_order(prose_files()).items():
+    files = prose_files()
+    libraries = {document_hash(name): name.partition("/")[0] for name in files}
+    for digest, path in _in_any_order(files).items():
         if split_of(digest, shares=PROSE_SHARES) is not split:
             continue
         found = {

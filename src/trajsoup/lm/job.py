@@ -72,7 +72,7 @@ class TokenFile:
         try:
             with opened(self.path) as file:
                 return np.memmap(file, np.dtype(self.dtype), "r", self.offset, (self.length,))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, SyntaxError) as error:
             raise TrainError(f"cannot read the tokens of {self.path}: {error}: tokenise the corpus again") from error
 
 

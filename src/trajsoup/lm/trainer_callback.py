@@ -13,6 +13,8 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from trajsoup.store.confined import append_own
+
 METRICS = "metrics.jsonl"
 NEWEST = 2  # always kept: one to resume from, and one that may not be scored yet
 
@@ -53,8 +55,8 @@ class SoupCallback(TrainerCallback):
         line = {"step": state.global_step, **self._tokens(args, state), **known}
         folder = Path(str(args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with append_own(folder / METRICS) as file:
+            file.write(f"{json.dumps(line)}\n".encode())
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Delete what no soup of the best `keep` can use."""

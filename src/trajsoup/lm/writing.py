@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tokenize
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ BATCH = 256  # documents encoded at once, by as many threads as the library like
 MOST_SOURCES = 256
 COPY_TOKENS = 1 << 24  # of a token file at a time
 RECORD = "corpus.json"
+WRONG_HEADER = (ValueError, TypeError, SyntaxError, EOFError, tokenize.TokenError)  # of .npy: a literal of Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class TokenWriter:
         try:
             with opened(path) as file:  # a regular one
                 tokens = np.load(path, mmap_mode="r") if path.suffix == ".npy" else np.memmap(file, "<u2", "r")
-        except (ValueError, OSError) as error:
+        except (*WRONG_HEADER, OSError) as error:
             raise CorpusError(f"{path} cannot be read as tokens ({error}): write it again as a 1-D .npy") from error
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             raise CorpusError(

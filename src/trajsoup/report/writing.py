@@ -50,14 +50,14 @@ def write_report(study: Path | str, folder: Path | str | None = None, *, images:
     """
     require_libraries(NEEDED)
     records = open_study(Path(study))
-    folder = records.study / "report" if folder is None else Path(folder)
+    folder = inside(records.study, "report") if folder is None else Path(folder)
     made = make_sections(records)
     text = render_page(records, parts=page_parts(records, made=made))
     page = folder / "report.html"
     write_atomic(page, text)
     tables = [table for shown in made for table in shown.content.every_table]
     for table in tables:
-        write_atomic(inside(folder / "tables", f"{table.name}.csv"), table.csv())
+        write_atomic(inside(folder, f"tables/{table.name}.csv"), table.csv())
     write_atomic(folder / "tables.md", "\n".join(table.markdown() for table in tables))
     figures = [figure for shown in made for figure in shown.content.figures]
     written: tuple[Path, ...] = ()
@@ -67,7 +67,7 @@ def write_report(study: Path | str, folder: Path | str | None = None, *, images:
         if browser is None:
             notes.append(f"no SVG and PNG of the figures, since no browser was found: {HOW_TO_GET_ONE}")
         else:
-            written = export_figures(figures, folder / "figures", browser=browser)
+            written = export_figures(figures, inside(folder, "figures"), browser=browser)
     return Written(
         page=page,
         page_bytes=len(text.encode()),

@@ -18,13 +18,14 @@ PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a name that may become
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a file below the folder, whose name somebody else may have written."""
-    path = Path(os.path.normpath(folder / name))
-    if "\0" in name or folder not in path.parents or folder.resolve() not in path.resolve().parents:
+    """The path of a file below the folder, whose name, or a link on the way, somebody else may have written."""
+    short = os.path.normpath(name)
+    leads_out = "\0" in name or short in (".", "..") or short.startswith(("/", "../"))
+    if leads_out or folder.resolve() not in (folder / short).resolve().parents:
         raise OutputError(
-            f"{name[:100]!r} leads out of {folder}: nothing was written; correct the record that names it"
+            f"{name[:100]!r} leads out of {folder}: nothing was written; correct the record that names it, or remove the link"
         )
-    return path
+    return folder / short
 
 
 def open_own(path: Path, flags: int) -> int:

@@ -28,6 +28,7 @@ from trajsoup.store.json_file import read_json
 from trajsoup.store.publish import write_atomic
 
 AGAIN = "remove it, and it is made again"
+STORED = ("u1", "<i4", "<i8", "<f4", "<f8")
 KIND = TypeVar("KIND", ValidationScores, TestScores)
 
 
@@ -210,4 +211,6 @@ def _encode(values: NDArray[Any], dtype: str) -> str:
 
 def _decode(text: str, dtype: str) -> NDArray[Any]:
     kind, _, data = text.partition(":")
+    if kind not in STORED:  # numpy reads any other text as a small language of its own
+        raise ValueError(f"its numbers are of the kind {kind[:20]!r}")
     return np.frombuffer(base64.b64decode(data), kind).astype(dtype)

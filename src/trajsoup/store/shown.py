@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 
+from trajsoup.errors import cut
+
 _TURNS = "\u202a-\u202e\u2066-\u2069"
 _ACTIVE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_TURNS}\ud800-\udfff]")
 _IN_LINE = re.compile("[\t\n]")
-CUT = 2000  # characters of a message: enough for any that we write
 
 
 def shown(text: str) -> str:
@@ -25,8 +26,7 @@ def shown_name(text: str) -> str:
 
 def shown_message(error: object) -> str:
     """What an error says, cut where a value in it is endless."""
-    text = shown(str(error))
-    return text if len(text) <= CUT else f"{text[: CUT * 3 // 4]} [...] {text[-CUT // 4 :]}"
+    return cut(shown(str(error)))
 
 
 def is_plain(name: str) -> bool:

@@ -18,7 +18,7 @@ from trajsoup.core.numerics import t_quantile
 from trajsoup.core.price import Allocation, Prices, Surface, allocations, fit_surface, recommended
 from trajsoup.core.quantity import format_tokens, parse_number, parse_tokens
 from trajsoup.core.resampling import LEVEL
-from trajsoup.errors import StudyError, TheoryError
+from trajsoup.errors import PilotError, StudyError, TheoryError
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.theory import TheoryRecord
@@ -116,7 +116,7 @@ def price(
         )
     theories = [theory for theory in theories if theory.measured]
     if not theories:
-        raise StudyError("\n".join(pilot_words(output, budget)))
+        raise PilotError("\n".join(pilot_words(output, budget)))
     plan = Records(output).require(PlanRecord)
     if plan.flops_per_token is None or plan.checkpoint_every is None:
         raise StudyError(
