@@ -25,6 +25,7 @@ from trajsoup.cli.options import (
 )
 from trajsoup.cli.study_output import StageLines, show_answer, show_study
 from trajsoup.cli.train import live
+from trajsoup.core.quantity import format_bytes
 
 if TYPE_CHECKING:
     from trajsoup.study.file.study import Setup
@@ -72,6 +73,7 @@ def run_and_show(
     from trajsoup.study.records.plan import PlanRecord
     from trajsoup.study.records.seeds import SeedsRecord
     from trajsoup.study.run import run_study
+    from trajsoup.study.train.saved import resumable_bytes
 
     begin = time.monotonic()
     lines = StageLines()
@@ -94,6 +96,10 @@ def run_and_show(
     if remark:
         say(f"\n{remark}")
     say(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
+    if kept := resumable_bytes(setup.output):
+        say(
+            f"kept:    {format_bytes(kept)} in branches/*/resume-state-*: a longer horizon goes on from them, else delete them"
+        )
     say(f"{time.monotonic() - begin:.0f} seconds")
     say(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated
 
 import typer
@@ -49,7 +50,9 @@ def sweep(
     declared = {s.name: s for s in setup.sweeps}
     known = {s.name: s for s in parse_sweeps(list(SWEEPS), where="")} | declared
     if unknown := [n for n in name or () if n not in known]:
-        raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}")
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise StudyError(f"there is no sweep {unknown[0]!r}: use {', '.join(known)}{meant}")
     wanted = [known[n] for n in name] if name else list(declared.values()) or list(parse_sweeps("paper", where=""))
     with limited_instructions(), chosen_executor(engine, address) as executor:
         made = run_sweeps(setup, wanted, on_score=StageLines().score, executor=executor)

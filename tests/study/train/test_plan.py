@@ -118,8 +118,18 @@ def test_an_output_below_a_file_is_refused(tmp_path):
 
 
 def test_a_fork_point_without_a_config_is_refused(tmp_path):
+    study = load_training_study(write_study(tmp_path, SMALL))
+    with pytest.raises(StudyError, match=r"there is no fork point at .*fork: name a Hugging Face model folder$"):
+        plan_study(study)
+    (tmp_path / "fork").mkdir()
     with pytest.raises(StudyError, match=r"has no config\.json"):
-        plan_study(load_training_study(write_study(tmp_path, SMALL)))
+        plan_study(study)
+
+
+def test_a_fork_point_that_looks_like_a_name_on_a_hub_is_fetched_to_where_it_is_looked_for(tmp_path):
+    study = load_training_study(write_study(tmp_path, SMALL.replace("fork_point: fork", "fork_point: org/model")))
+    with pytest.raises(StudyError, match=rf"hf download org/model --local-dir {tmp_path}/org/model$"):
+        plan_study(study)
 
 
 def test_a_quantised_fork_point_is_refused(tmp_path):

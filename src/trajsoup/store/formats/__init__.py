@@ -73,12 +73,13 @@ def require_format(place: Place) -> Format:
     return found
 
 
-def hub_hint(place: Place) -> str:
-    """What to add where a path that is not there looks like the name of a model on a hub."""
+def hub_hint(place: Place, *, into: Place | None = None) -> str:
+    """What to add where a path that is not there looks like the name of a model on a hub; `into`: where it is looked for."""
     parts = str(place).split("/")
-    if len(parts) != 2 or not all(parts) or parts[0] in (".", "..", "~") or place.parent.exists():
+    into = into or place
+    if len(parts) != 2 or not all(parts) or parts[0] in (".", "..", "~") or into.parent.exists():
         return ""
-    return f"; if it is a model of the Hugging Face hub, fetch it: hf download {place} --local-dir {place}"
+    return f"; if it is a model of the Hugging Face hub, fetch it: hf download {place} --local-dir {into}"
 
 
 def unread() -> str:

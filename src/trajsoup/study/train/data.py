@@ -40,6 +40,8 @@ def fork_config(fork_point: Path) -> dict[str, object]:
     """config.json of the fork point."""
     path = fork_point / "config.json"
     if not path.is_file():
-        hint = hub_hint(Path(*fork_point.parts[-2:])) if not fork_point.exists() else ""
-        raise StudyError(f"the fork point {fork_point} has no config.json: name a Hugging Face model folder{hint}")
+        if not fork_point.exists():
+            hint = hub_hint(Path(*fork_point.parts[-2:]), into=fork_point)
+            raise StudyError(f"there is no fork point at {fork_point}: name a Hugging Face model folder{hint}")
+        raise StudyError(f"the fork point {fork_point} has no config.json: name a Hugging Face model folder")
     return load_json(path)
