@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,12 @@ TRAINING = {"torch", "transformers", "accelerate", "tokenizers", "datasets", "sa
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Everything in a module, parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def layer_of(path: Path) -> str | None:
     """The layer of a file; None for the package's own front (its __init__ and __main__)."""
     first = path.relative_to(ROOT).parts[0].removesuffix(".py")
@@ -38,7 +45,7 @@ def imported(path: Path) -> set[str]:
     """Full names of everything a file imports, wherever in the file: `from a.b import c` is a.b and a.b.c."""
     package = ("trajsoup", *path.relative_to(ROOT).parts[:-1])
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -94,7 +101,7 @@ PARSERS = {  # who parses, and why it is not the one loader
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_one_loader_parses_json_and_one_yaml(path):
-    called = {ast.unparse(n.func) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)}
+    called = {ast.unparse(n.func) for n in nodes_of(path) if isinstance(n, ast.Call)}
     for name in called & {"json.loads", "json.load", "yaml.load", "yaml.safe_load", "msgspec.json.decode"}:
         assert name_of(path) in PARSERS.get(name, {"store/json_file.py"})
 
@@ -130,7 +137,7 @@ INTO_THEIR_OWN = {  # who writes whole files without store/publish.py or store/c
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_files_are_opened_for_reading_in_one_place(path):
-    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+    for call in (n for n in nodes_of(path) if isinstance(n, ast.Call)):
         name = ast.unparse(call.func)
         if name == "os.open":
             assert name_of(path) in READERS | WRITERS
@@ -144,7 +151,7 @@ def test_files_are_opened_for_reading_in_one_place(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_files_are_written_through_no_link(path):
-    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+    for call in (n for n in nodes_of(path) if isinstance(n, ast.Call)):
         name = ast.unparse(call.func)
         modes = [a.value for a in (*call.args[:2], *(k.value for k in call.keywords)) if isinstance(a, ast.Constant)]
         opened = name == "open" or (name.endswith(".open") and name != "os.open")
@@ -154,7 +161,7 @@ def test_files_are_written_through_no_link(path):
 
 @pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) == "cli"], ids=name_of)
 def test_what_a_command_prints_passes_one_place(path):
-    called = {ast.unparse(n.func) for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)}
+    called = {ast.unparse(n.func) for n in nodes_of(path) if isinstance(n, ast.Call)}
     assert not called & {"typer.echo", "click.echo", "print"} or path.name == "console.py"
 
 

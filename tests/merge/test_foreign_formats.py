@@ -97,7 +97,7 @@ def test_a_trainers_folder_around_zero_states_gives_its_config(tmp_path):
 
 class Gadget:
     def __reduce__(self):
-        return (print, ("run",))
+        return (eval, ("print('run')",))  # print itself may be another: Ray replaces it where it has run
 
 
 def change_state(pattern, change):
@@ -122,7 +122,7 @@ KEY = "single_partition_of_fp32_groups"
 ZERO = {
     "gadget": (
         optimizer(lambda s: s.update(extra=Gadget())),
-        r"'(__builtin__|builtins)\.print', which is not on the list",
+        r"'(__builtin__|builtins)\.eval', which is not on the list",
     ),
     "lost rank": (lambda f: next(f.glob("*rank_1_*optim*")).unlink(), "saved by 2 ranks and holds files of 1"),
     "no shapes": (model(lambda s: s.pop("param_shapes")), "does not record how its parts make tensors"),
