@@ -97,9 +97,8 @@ def run_and_show(
         say(f"\n{remark}")
     say(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
     if kept := resumable_bytes(setup.output):
-        say(
-            f"kept:    {format_bytes(kept)} in branches/*/resume-state-*: a longer horizon goes on from them, else delete them"
-        )
+        what = "a longer horizon goes on from them, else delete them"
+        say(f"kept:    {format_bytes(kept)} in branches/*/resume-state-*: {what}")
     say(f"{time.monotonic() - begin:.0f} seconds")
     say(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
 
