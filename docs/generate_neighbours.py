@@ -17,6 +17,7 @@ from trajsoup.report.sections.neighbours import LEVELS, neighbours_table, says
 from trajsoup.report.sections.seeds import spreads_table
 from trajsoup.report.style import OURS, difference_text, interval_text
 from trajsoup.report.table import Table, number, tabulate, text
+from trajsoup.study.file.primary import LIMITED
 from trajsoup.study.records.files import Records
 from trajsoup.study.records.neighbours import NeighboursRecord
 from trajsoup.study.records.plan import PlanRecord
@@ -90,6 +91,17 @@ def won(first: SweepRecord, spreads: Sequence[SeedSpread], seeds: int) -> list[s
             f"Soup{named}, {worse} a clearly higher one, and {len(found) - len(better) - worse} cannot be told from it. The "
             f"lowest mean difference, of all on test and so flattered: {best}."
         )
+        second = [
+            _Found(point=one.point, spread=s)
+            for one in found
+            if (s := _from_one(first, one.point, spreads)) is not None
+        ]
+        if second:
+            helped, hurt = (sum(one.clear == sign for one in second) for sign in (-1, 1))
+            words.append(
+                f"- The second level, at {budget}: of {len(second)} methods of one trajectory, the mean over N branches is "
+                f"clearly better than the best branch of T in {helped}, clearly worse in {hurt}."
+            )
     return [*words, *(["", few] if few else [])]
 
 
@@ -118,7 +130,18 @@ def _trained_words(every: Sequence[Records]) -> list[str]:
     found = [records for records in every if records.read(NeighboursRecord) is not None]
     if not found:
         return []
-    return [f"Methods that train, first seed: {trained_neighbours.says(found[0].require(NeighboursRecord))}", ""]
+    if len(found) == 1:
+        return [f"Methods that train, first seed: {trained_neighbours.says(found[0].require(NeighboursRecord))}", ""]
+    spreads = {s.name: s for s in further_spreads(found, NeighboursRecord, None) if s.signal is LOSS}
+    said = [
+        f"{model.label} {difference_text(s.mean, LOSS)} [{interval_text(s.low, s.high, LOSS)}]"
+        for model in found[0].require(NeighboursRecord).models
+        if (s := spreads.get(f"{model.name} against {LIMITED}")) is not None
+    ]
+    return [
+        f"Methods that train, from the Trajectory Soup of T tokens in all, over {len(found)} seeds: {'; '.join(said)}.",
+        "",
+    ]
 
 
 def _trained(every: Sequence[Records]) -> list[str]:
