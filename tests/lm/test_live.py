@@ -103,11 +103,11 @@ def test_files_in_the_page_cache_are_read_again_into_the_same_few_images(tmp_pat
     images = []
     monkeypatch.setattr(live, "new_image", lambda placement: images.append(new_image(placement)) or images[-1])
     rows = [Row(name=str(i), weights={"c1": i / 10, "c2": 1 - i / 10}) for i in range(1, 8)]
-    for warm, beside_the_models in ((True, 3), (False, 6)):
+    for warm, ahead, beside_the_models in ((True, False, 1), (True, True, 3), (False, False, 6)):
         monkeypatch.setattr(live, "is_warm", lambda files, warm=warm: warm)
         images.clear()
         model = make_model(llama_config(), seed=9)
-        seen = [model.lm_head.weight.detach().clone() for _ in stream_rows(model, checkpoints, rows)]
+        seen = [model.lm_head.weight.detach().clone() for _ in stream_rows(model, checkpoints, rows, ahead=ahead)]
         assert len(images) == beside_the_models
         for row, weight in zip(rows, seen, strict=True):
             list(stream_rows(model, checkpoints, [row]))
@@ -126,7 +126,9 @@ def test_the_next_row_is_blended_while_this_one_is_in_use(tmp_path, monkeypatch)
 
     monkeypatch.setattr(live, "blend", told)
     for row, following in zip(
-        stream_rows(model, checkpoints, ROWS, memory_bytes=one_image(model)), [*blended[1:], None], strict=False
+        stream_rows(model, checkpoints, ROWS, memory_bytes=one_image(model), ahead=True),
+        [*blended[1:], None],
+        strict=False,
     ):
         here = {name: p.detach().clone() for name, p in model.named_parameters()}
         assert following is None or following.wait(60)
@@ -146,7 +148,9 @@ def test_a_row_that_cannot_be_blended_ends_the_stream_after_those_before_it(tmp_
     rows = [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2", "bad", "c1")]
     seen = []
     with pytest.raises(NonfiniteError):
-        seen.extend(row.name for row in stream_rows(model, checkpoints, rows, memory_bytes=one_image(model)))
+        seen.extend(
+            row.name for row in stream_rows(model, checkpoints, rows, memory_bytes=one_image(model), ahead=True)
+        )
     assert seen == ["c1", "c2"]
 
 
@@ -154,7 +158,7 @@ def test_a_stream_that_is_left_stops_blending_and_the_model_stays_as_it_was(tmp_
     checkpoints = save_checkpoints(tmp_path, llama_config(), count=2)
     model = make_model(llama_config(), seed=9)
     rows = [Row(name=key, weights={key: 1.0}) for key in ("c1", "c2", "c1")]
-    stream = stream_rows(model, checkpoints, rows, memory_bytes=one_image(model))
+    stream = stream_rows(model, checkpoints, rows, memory_bytes=one_image(model), ahead=True)
     next(stream)
     here = {name: p.detach().clone() for name, p in model.named_parameters()}
     stream.close()

@@ -2,10 +2,11 @@
 
     checkpoints, rows -> blend (one read) -> an image of the model per row -> the model becomes it -> scored -> next row
 
-The images of a batch of rows come out of a single read of the checkpoints, and the next batch is blended while the model
-is scored as this one. A batch is as large as the memory it may use allows; with a small model that is a whole sweep. Two
-sets of images are used in turn: fresh memory costs more than a second read of files that the page cache holds, so from
-those no more is taken than pays. Where the model alone fits, the blocks go straight into its parameters.
+The images of a batch of rows come out of a single read of the checkpoints. A batch is as large as the memory it may use
+allows; with a small model that is a whole sweep. The next batch goes into the same images: fresh memory costs more than a
+second read of files that the page cache holds, so from those no more is taken than pays. A model on another device leaves
+the processor to us: then there are two sets of images, and the next batch is blended while this one is scored. Beside a
+model that uses all cores that gained nothing. Where the model alone fits, the blocks go straight into its parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def stream_rows(
     rows: Sequence[Row],
     *,
     memory_bytes: int = MEMORY_BYTES,
+    ahead: bool | None = None,
     exact_from: str | None = None,
     options: Options | None = None,
     progress: Callable[[int], None] = lambda nbytes: None,
@@ -55,7 +57,8 @@ def stream_rows(
     """Yield each row after the model has become it. That lasts until the next row is asked for.
 
     `checkpoints` maps the keys of the rows to opened checkpoints; the model is one of them, loaded, or one of the same
-    architecture. Its parameters may lie elsewhere in memory afterwards. An error in the middle leaves the model in an
+    architecture. Its parameters may lie elsewhere in memory afterwards. With `ahead`, the next read's rows are blended
+    while these are in use; None: if the model is on another device. An error in the middle leaves the model in an
     undefined state: load it again.
     """
     if not rows:
@@ -66,8 +69,10 @@ def stream_rows(
         require_same(first, other)
     layout = make_layout(first)
     placement = find_placement(model, [name for file in layout.files for name in file.header.tensors])
-    own = [own_image(placement)] if all(t.device.type == "cpu" for t in placement.tensors) else []
-    room = memory_bytes // max(image_bytes(placement), 1) + len(own)
+    here = all(tensor.device.type == "cpu" for tensor in placement.tensors)
+    own = [own_image(placement)] if here else []
+    ahead = not here if ahead is None else ahead
+    room = (memory_bytes // max(image_bytes(placement), 1) + len(own)) // (2 if ahead else 1)
     stop = threading.Event()
 
     def fill(batch: Sequence[Row], places: Sequence[Placement]) -> None:
@@ -76,40 +81,44 @@ def stream_rows(
         for sink in sinks:
             sink.finish()
 
-    if room < 2:
+    if room < (1 if ahead else 2):
         for row in rows:
             fill([row], [placement])
             yield row
         return
-    at_once = _rows_at_once(len(rows), room=room, layout=layout, used=used)
+    at_once = _rows_at_once(room, len(rows), layout=layout, used=used)
     batches = [rows[start : start + at_once] for start in range(0, len(rows), at_once)]
-    images = [*own, *(new_image(placement) for _ in range(min(at_once * len(batches[:2]), len(rows)) - len(own)))]
-    sets = [images[:at_once], images[at_once:]]  # one is scored while the other is filled
+    wanted = sum(map(len, batches[: 2 if ahead else 1]))
+    images = [*own, *(new_image(placement) for _ in range(wanted - len(own)))]
+    sets = [images[:at_once], images[at_once:] or images]  # with two, one is in use while the other is filled
 
-    def places(number: int) -> list[Placement]:
-        return [image.placement for image in sets[number % 2][: len(batches[number])]]
+    def submit(number: int) -> Future[None]:
+        return filler.submit(fill, batches[number], [i.placement for i in sets[number % 2][: len(batches[number])]])
 
-    with ThreadPoolExecutor(1, thread_name_prefix="next-rows") as ahead:
+    with ThreadPoolExecutor(1, thread_name_prefix="next-rows") as filler:
+        following = None
         try:
-            filled = ahead.submit(fill, batches[0], places(0))
             for number, batch in enumerate(batches):
-                filled.result()
+                (following or submit(number)).result()
+                following = None
                 for place, row in enumerate(batch):
                     sets[number % 2][place].become(placement)
-                    if place == 0 and number + 1 < len(batches):  # of the other set nothing is in use any more
-                        filled = ahead.submit(fill, batches[number + 1], places(number + 1))
+                    if (
+                        ahead and place == 0 and number + 1 < len(batches)
+                    ):  # of the other set nothing is in use any more
+                        following = submit(number + 1)
                     yield row
         finally:
             stop.set()
 
 
-def _rows_at_once(count: int, *, room: int, layout: Layout, used: Mapping[str, Checkpoint]) -> int:
-    """Rows of one read: all, or half of what memory holds, so that the next come while these are scored."""
+def _rows_at_once(room: int, count: int, *, layout: Layout, used: Mapping[str, Checkpoint]) -> int:
+    """Rows of one read: what there is room for, or what pays."""
     files = [path for checkpoint in used.values() for path in checkpoint.files]
     is_remote = any(isinstance(path, RemotePath) for path in files)
     if count * layout.nbytes > WARM_BYTES and not is_remote and is_warm(files):
-        room = min(room, 2 * max(WARM_ROWS, WARM_BYTES // layout.nbytes))
-    return count if count <= room else room // 2
+        room = min(room, max(WARM_ROWS, WARM_BYTES // layout.nbytes))
+    return min(room, count)
 
 
 def present_device(name: str) -> str:
