@@ -156,19 +156,17 @@ def _mean_kernel(dtype: str) -> Any:
 def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
     emit = specialised(
-        _emit_bf16 if out_dtype == "BF16" else _emit,
+        _emit,
         f"emit_{out_dtype}",
-        double_bits=_double_bits,
-        body_64=_BODY["F64"],
-        least=_LEAST,
-        most=_MOST,
-        half=_HALF,
         to_word=_WORD[out_dtype],
         store=_STORE[out_dtype],
         margin=_MARGIN[out_dtype],
         body=body,
         top=body + type(body)(1),
     )
+    if out_dtype == "BF16":
+        quick = {"double_bits": _double_bits, "body": _BODY["F64"], "least": _LEAST, "most": _MOST, "half": _HALF}
+        emit = specialised(_emit_bf16, "emit_quickly", again=emit, **quick)
     return specialised(_weighted, f"weighted_{dtype}_{out_dtype}", decode=DECODE[dtype], emit=emit)
 
 
@@ -302,15 +300,8 @@ def _emit_bf16(total, result):
     outside = np.uint64(0)
     for i in range(len(total)):
         number = double_bits(total[i])
-        size = number & body_64
+        size = number & body
         outside |= (size - least) | (most - size)
         rounded = (number + half + ((number >> np.uint64(45)) & np.uint64(1))) >> np.uint64(45)
         result[i] = np.uint16((rounded & np.uint64(0x7FFF)) | ((number >> np.uint64(48)) & np.uint64(0x8000)))
-    if outside >> np.uint64(63) == 0:
-        return False
-    reach = body ^ body
-    for i in range(len(total)):
-        word = to_word(total[i])
-        reach |= (word & body) + margin
-        result[i] = store(word)
-    return (reach & top) != 0
+    return again(total, result) if outside >> np.uint64(63) else False
