@@ -89,7 +89,7 @@ def test_a_sweep_that_is_known_is_printed(study):
 
 
 def test_an_unknown_sweep_names_those_that_exist(study):
-    assert "allocation" in refused("sweep", study, "alocation")
+    assert "did you mean allocation?" in refused("sweep", study, "alocation")
 
 
 def test_a_sweep_before_the_run_says_what_to_do(study):
