@@ -75,7 +75,9 @@ def overview(records: Records) -> RenderableType:
     parts.append(Text())
     answer = read_answer(records)
     if answer is None:
-        return Group(*parts, Text("no answer yet" if is_running(states) else why_no_answer(records), style="dim"))
+        why = why_no_answer(records)
+        none = "this study has no soup to compare" + ("" if why is None else f": {why}")
+        return Group(*parts, Text("no answer yet" if is_running(states) else none, style="dim"))
     for line in answer.lines:
         one = line.compared
         said = Text(f"{line.verdict:<12}", style=VERDICTS.get(line.verdict, "bold yellow"))

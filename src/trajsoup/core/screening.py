@@ -302,9 +302,8 @@ def _noise(gaps: Sequence[float], at: Candidate, reference: Sequence[Candidate],
     last = np.asarray(gaps[-LAST:])
     if len(last) > 2 and np.isfinite(last).all():
         changes = np.diff(last, n=2)
-        far = (
-            reach(len(changes)) if len(changes) > 1 else SPREAD
-        )  # a jump at the third and last is a branch that leaves
+        leaves = len(changes) == 1  # a jump at the third and last position is no noise
+        far = SPREAD if leaves else reach(len(changes))
         found[Noise.CHECKPOINTS] = far * float(np.sqrt(np.mean(changes**2) / 6))
     partner = next((c for c in reference if c.tokens == at.tokens), None)
     if partner is not None and len(at.train_pieces) == len(partner.train_pieces) > 1:

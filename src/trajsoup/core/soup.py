@@ -33,9 +33,7 @@ class Row:
     name: str
     weights: Mapping[str, float]  # names every ingredient
     groups: Mapping[str, Mapping[str, float]] | None = None  # group of tensors -> its own weights; None: one for all
-    mean_of: int | None = (
-        None  # keys are sums over so many checkpoints in all, divided once; None: keys are checkpoints
-    )
+    mean_of: int | None = None  # None: keys are checkpoints; else sums over so many of them in all, divided once
 
     def __post_init__(self) -> None:
         for weights in (self.weights, *(self.groups or {}).values()):

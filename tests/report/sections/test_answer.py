@@ -78,6 +78,7 @@ def test_a_study_without_a_soup_says_why_where_the_answer_would_stand(study, tmp
     records = Records(copy, held=True)
     answer = dataclasses.replace(records.require(AnswerRecord), loss=None, why_no_soup="EXP2 ends early")
     records.write(answer)
-    assert why_no_answer(open_study(copy)) == "This study has no soup to compare: EXP2 ends early."
+    assert why_no_answer(open_study(copy)) == "EXP2 ends early"
     head, _, _ = page_parts(open_study(copy)).body.partition("<h2>")
-    assert "This study has no soup to compare: EXP2 ends early." in head
+    assert "This study has no soup to compare</h1>" in head
+    assert "The reason: EXP2 ends early." in head

@@ -109,11 +109,10 @@ class Answer:
         )
 
 
-def why_no_answer(records: Records) -> str:
-    """What stands where the answer would, of a study that is through."""
+def why_no_answer(records: Records) -> str | None:
+    """Why a study that is through has no soup to compare, where it says so."""
     record = records.read(AnswerRecord)
-    why = None if record is None else record.why_no_soup
-    return f"This study has no soup to compare{'' if why is None else f': {why}'}."
+    return None if record is None else record.why_no_soup
 
 
 def read_answer(records: Records) -> Answer | None:

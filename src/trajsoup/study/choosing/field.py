@@ -97,23 +97,17 @@ class Field:
 
     def why_no_soup(self, setting: Setting) -> str | None:
         """Why no two branches can be merged at the budget of one run, and what would change that; None: two can."""
+        if len(self.pools) < 2:
+            return "it has one branch"
         if len(self.admitted) < 2:
-            many = len(self.pools) > 1
-            return (
-                f"of {len(self.pools)} branches the screen admits {len(self.admitted)}" if many else "it has one branch"
-            )
+            return f"of {len(self.pools)} branches the screen admits {len(self.admitted)}"
         pools, unit = self.chosen(self.admitted), self.pools[0].unit
         ends = {pool.branch: max(c.tokens for c in pool.candidates) for pool in pools}
-        shortest = min(ends, key=lambda branch: ends[branch])
-        whole = (
-            f"{self.horizon:,} {unit}, where {shortest!r} ends"
-            if len({*ends.values()}) > 1
-            else f"{self.horizon:,} {unit}"
-        )
-        given = f"half of {whole}" if setting is Setting.LIMITED else whole
-        cure = (
-            f"{'leave out ' + repr(shortest) + ', or ' if len({*ends.values()}) > 1 else ''}save checkpoints more often"
-        )
+        given, cure = f"{self.horizon:,} {unit}", "save checkpoints more often"
+        if len({*ends.values()}) > 1:
+            shortest = min(ends, key=lambda branch: ends[branch])
+            given, cure = f"{given}, where {shortest!r} ends", f"leave out {shortest!r}, or {cure}"
+        given = f"half of {given}" if setting is Setting.LIMITED else given
         at = self.branch_horizon(self.horizon, n_branches=2, setting=setting)
         if at is None:
             first = ", ".join(f"{pool.branch!r} at {min(c.tokens for c in pool.candidates):,}" for pool in pools)
