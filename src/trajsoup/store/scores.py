@@ -89,6 +89,7 @@ class ScoreStore(Generic[KIND]):
         self.kind = kind
         self.split = Split.VALIDATION if kind is ValidationScores else Split.TEST
         self.folder = folder / self.split.value
+        self._documents: dict[str, dict[str, Any]] = {}  # what records share, by its name: decoded once
 
     def read(self, key: ScoreKey) -> KIND | None:
         """Return the scores if they are known."""
@@ -103,17 +104,8 @@ class ScoreStore(Generic[KIND]):
         try:
             losses = None
             if record.nll is not None:
-                documents = _documents_name(record.corpus, record.settings)
-                shared = read_json(
-                    self.folder / f"documents-{documents}.json", _Documents, cure=AGAIN, error=ScoreError
-                )
-                losses = DocumentLosses(
-                    nll=_decode(record.nll, "<f8"),
-                    targets=_decode(shared.targets, "<i8"),
-                    document_bytes=None if shared.bytes is None else _decode(shared.bytes, "<i8"),
-                    source=None if shared.source is None else _decode(shared.source, "u1"),
-                    source_names=shared.source_names,
-                )
+                shared = self._shared(_documents_name(record.corpus, record.settings))
+                losses = DocumentLosses(nll=_decode(record.nll, "<f8"), **shared)
             tasks = tuple(
                 TaskResult(
                     name=t.name,
@@ -128,6 +120,17 @@ class ScoreStore(Generic[KIND]):
         except (TypeError, ValueError) as error:  # of base64 and numpy
             raise ScoreError(f"{path} is damaged ({error}): {AGAIN}") from error
         return self.kind(losses=losses, tasks=tasks, kept=(name,))
+
+    def _shared(self, name: str) -> dict[str, Any]:
+        if name not in self._documents:
+            shared = read_json(self.folder / f"documents-{name}.json", _Documents, cure=AGAIN, error=ScoreError)
+            self._documents[name] = {
+                "targets": _decode(shared.targets, "<i8"),
+                "document_bytes": None if shared.bytes is None else _decode(shared.bytes, "<i8"),
+                "source": None if shared.source is None else _decode(shared.source, "u1"),
+                "source_names": shared.source_names,
+            }
+        return self._documents[name]
 
     def write(self, key: ScoreKey, scores: KIND, *, name: str) -> None:
         """Keep scores; `name` is for whoever reads the file."""

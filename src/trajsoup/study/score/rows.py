@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +36,7 @@ from trajsoup.store.scores import ScoreKey, ScoreStore
 from trajsoup.study.train.sums import RunningSum, as_present
 
 KIND = TypeVar("KIND", ValidationScores, TestScores)
+_prepared = lru_cache(maxsize=4)(prepare_suite)  # a study asks some dozen times for the same few suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,7 @@ class _Suite:
         self.harness: Harness | None = None
         self.embedded: PreparedSuite | None = None
         if settings.suite:
-            self.embedded = prepare_suite(
+            self.embedded = _prepared(
                 settings.suite,
                 tokenizer=corpus.tokenizer,
                 split=split,
