@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from trajsoup.engine.program import Bits, Kernel, Program
 
-CHUNK = 1024  # elements; accumulators and what is added to them stay in the first-level cache
-_COMPILE: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+CHUNK = 1024
+OFTEN = 2  # uses of an input, from which on it is decoded ahead of them
+_COMPILE: dict[str, Any] = {"_nrt": False, "nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+_INLINE = {**_COMPILE, "inline": "always"}
 
 
 @intrinsic
@@ -65,6 +67,11 @@ def _from_f32(x):
 @njit(**_COMPILE)
 def _from_f64(x):
     return _double(x)
+
+
+@njit(**_COMPILE)
+def _itself(x):
+    return x
 
 
 @njit(**_COMPILE)
@@ -125,35 +132,45 @@ _HALF = np.uint64((2**44 - 1 - (896 << 52)) % 2**64)
 
 def kernel(dtype: str, out_dtype: str, *, single: bool) -> Kernel:
     """Return the compiled kernel in the calling convention of kernels.py."""
-    compiled = _mean_kernel(dtype) if single else _weighted_kernel(dtype, out_dtype)
     accumulator = np.float32 if single else np.float64
+    number = np.float64 if dtype == "F64" else np.float32
 
     def run(bits: Bits, shifts: NDArray[np.int64], n: int, program: Program, out: Bits) -> bool:
-        sums = np.empty(
-            (program.accumulators + 2, CHUNK), accumulator
-        )  # the last two are for quotients and for nothing
         p = program
         steps = (p.fresh, p.source, p.target, p.first, p.last, p.members, p.emit_first, p.emit_last, p.rows, p.leaf)
-        return bool(compiled(bits, shifts, n, steps, p.factors, p.divisors, sums, out))
+        sums = np.empty((p.accumulators + 1, CHUNK), accumulator)
+        ahead = len(p.members) > OFTEN * len(p.used)
+        numbers = np.empty((len(bits) if ahead else 0, CHUNK), number)
+        compiled = _kernel(dtype, out_dtype, single=single, ahead=ahead)
+        return bool(compiled(bits, shifts, n, p.used, numbers, steps, p.factors, p.divisors, sums, out))
 
     return run
 
 
 @functools.cache
-def _mean_kernel(dtype: str) -> Any:
-    return specialised(
-        _mean,
-        f"mean_{dtype}",
-        decode=DECODE[dtype],
-        store=_STORE[dtype],
-        margin=_MARGIN["F32"],
-        body=np.uint32(0x7FFFFFFF),
-        top=np.uint32(0x80000000),
-    )
+def _kernel(dtype: str, out_dtype: str, *, single: bool, ahead: bool) -> Any:
+    """With `ahead`, inputs that several rows need are decoded once for all of them, a chunk at a time."""
+    decode = DECODE[dtype]
+    inputs: dict[str, Any] = {"prepare": _leave, "part": _stored}
+    if ahead:
+        inputs = {"prepare": specialised(_decode_all, f"decode_{dtype}", decode=decode), "part": _decoded}
+        decode = _itself
+    name = f"{dtype}_{out_dtype}_{'decoded' if ahead else 'stored'}"
+    if single:
+        term = specialised(_alone, f"alone_{name}", decode=decode)
+        emit = specialised(_emit_mean, f"emit_mean_{dtype}", compile=_INLINE, store=_STORE[dtype])
+        ends = {"emit": emit, "unsound": _unsound}
+    else:
+        term = specialised(_times, f"times_{name}", decode=decode)
+        emit = specialised(_emit_weighted, f"emit_weighted_{out_dtype}", compile=_INLINE, emit=_rounding(out_dtype))
+        ends = {"emit": emit, "unsound": _emitted}
+    name = f"{'mean' if single else 'weighted'}_{name}"
+    begin = specialised(_lead, f"begin_{name}", compile=_INLINE, part=inputs["part"], term=term, plus=_only)
+    go_on = specialised(_lead, f"go_on_{name}", compile=_INLINE, part=inputs["part"], term=term, plus=_sum)
+    return specialised(_blend, name, begin=begin, go_on=go_on, term=term, **inputs, **ends)
 
 
-@functools.cache
-def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
+def _rounding(out_dtype: str) -> Any:
     body = _BODY.get(out_dtype, np.uint32(0x7FFFFFFF))
     emit = specialised(
         _emit,
@@ -166,8 +183,8 @@ def _weighted_kernel(dtype: str, out_dtype: str) -> Any:
     )
     if out_dtype == "BF16":
         quick = {"double_bits": _double_bits, "body": _BODY["F64"], "least": _LEAST, "most": _MOST, "half": _HALF}
-        emit = specialised(_emit_bf16, "emit_quickly", again=emit, **quick)
-    return specialised(_weighted, f"weighted_{dtype}_{out_dtype}", decode=DECODE[dtype], emit=emit)
+        return specialised(_emit_bf16, "emit_quickly", again=emit, **quick)
+    return emit
 
 
 def specialised(template: Any, name: str, *, compile: Mapping[str, Any] = _COMPILE, **constants: Any) -> Any:
@@ -178,110 +195,143 @@ def specialised(template: Any, name: str, *, compile: Mapping[str, Any] = _COMPI
     return njit(**compile)(function)
 
 
-def _mean(bits, shifts, n, steps, factors, divisors, sums, out):
+def _blend(bits, shifts, n, used, numbers, steps, factors, divisors, sums, out):
     fresh, source, target, first, last, members, emit_first, emit_last, rows, leaf = steps
     worst = False
     for start in range(0, n, CHUNK):
         length = min(CHUNK, n - start)
+        prepare(bits, shifts, start, length, used, numbers)
         for step in range(len(target)):
             total = sums[target[step], :length]
-            j = first[step]
+            lead = (
+                last[step] - first[step] - 1
+            ) % 4 + 1  # then four at a time: fewer trips of the sum through the cache
             if fresh[step]:
-                begin = shifts[members[j]] + start
-                a = bits[members[j], begin : begin + length]
-                for i in range(length):
-                    total[i] = decode(a[i])
-                j += 1
-            else:
-                begin = shifts[members[j]] + start
-                a = bits[members[j], begin : begin + length]
-                before = sums[source[step], :length]
-                for i in range(length):
-                    total[i] = before[i] + decode(a[i])
-                j += 1
-            while j + 4 <= last[step]:  # four at a time: fewer trips of the sum through the cache, same order
-                b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
-                b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
-                a = bits[members[j], b0 : b0 + length]
-                b = bits[members[j + 1], b1 : b1 + length]
-                c = bits[members[j + 2], b2 : b2 + length]
-                d = bits[members[j + 3], b3 : b3 + length]
-                for i in range(length):
-                    total[i] = (((total[i] + decode(a[i])) + decode(b[i])) + decode(c[i])) + decode(d[i])
-                j += 4
-            while j < last[step]:
-                begin = shifts[members[j]] + start
-                a = bits[members[j], begin : begin + length]
-                for i in range(length):
-                    total[i] += decode(a[i])
-                j += 1
-            for e in range(emit_first[step], emit_last[step]):
-                divisor = np.float32(divisors[rows[e]])
-                result = out[rows[e], start : start + length]
-                if _bits(divisor) & np.uint32(0x7FFFFF) == 0:  # a power of two: multiplying is exact too, and faster
-                    factor = np.float32(1) / divisor
-                    for i in range(length):
-                        result[i] = store(_bits(total[i] * factor))
-                else:
-                    for i in range(length):
-                        result[i] = store(_bits(total[i] / divisor))
-            if leaf[step]:  # NaN and Inf pass on to every later sum, and a mean of finite values cannot overflow
-                reach = np.uint32(0)
-                for i in range(length):
-                    reach |= (_bits(total[i]) & body) + margin
-                worst |= (reach & top) != 0
-    return not worst
-
-
-def _weighted(bits, shifts, n, steps, factors, divisors, sums, out):
-    fresh, source, target, first, last, members, emit_first, emit_last, rows, _ = steps
-    worst = False
-    for start in range(0, n, CHUNK):
-        length = min(CHUNK, n - start)
-        for step in range(len(target)):
-            total = sums[target[step], :length]
-            j = first[step]
-            begin = shifts[members[j]] + start
-            a = bits[members[j], begin : begin + length]
-            f = factors[j]
-            if fresh[step]:
-                for i in range(length):
-                    total[i] = np.float64(decode(a[i])) * f
+                begin(bits, shifts, numbers, members, factors, first[step], lead, start, total, total)
             else:
                 before = sums[source[step], :length]
-                for i in range(length):
-                    total[i] = before[i] + np.float64(decode(a[i])) * f
-            j += 1
-            while j + 4 <= last[step]:  # as in `_mean`; no product is fused with its sum
-                b0, b1 = shifts[members[j]] + start, shifts[members[j + 1]] + start
-                b2, b3 = shifts[members[j + 2]] + start, shifts[members[j + 3]] + start
-                a = bits[members[j], b0 : b0 + length]
-                b = bits[members[j + 1], b1 : b1 + length]
-                c = bits[members[j + 2], b2 : b2 + length]
-                d = bits[members[j + 3], b3 : b3 + length]
+                go_on(bits, shifts, numbers, members, factors, first[step], lead, start, before, total)
+            for j in range(first[step] + lead, last[step], 4):
+                a = part(bits, shifts, numbers, members[j], start, length)
+                b = part(bits, shifts, numbers, members[j + 1], start, length)
+                c = part(bits, shifts, numbers, members[j + 2], start, length)
+                d = part(bits, shifts, numbers, members[j + 3], start, length)
                 f, g, h, k = factors[j], factors[j + 1], factors[j + 2], factors[j + 3]
                 for i in range(length):
-                    two = (total[i] + np.float64(decode(a[i])) * f) + np.float64(decode(b[i])) * g
-                    total[i] = (two + np.float64(decode(c[i])) * h) + np.float64(decode(d[i])) * k
-                j += 4
-            while j < last[step]:
-                begin = shifts[members[j]] + start
-                a = bits[members[j], begin : begin + length]
-                f = factors[j]
-                for i in range(length):
-                    total[i] += np.float64(decode(a[i])) * f
-                j += 1
+                    two = (total[i] + term(a[i], f)) + term(b[i], g)
+                    total[i] = (two + term(c[i], h)) + term(d[i], k)
             for e in range(emit_first[step], emit_last[step]):
-                divisor = divisors[rows[e]]
-                result = out[rows[e], start : start + length]
-                if divisor == 1.0:
-                    worst |= emit(total, result)
-                else:
-                    quotient = sums[len(sums) - 1, :length]
-                    for i in range(length):
-                        quotient[i] = total[i] / divisor
-                    worst |= emit(quotient, result)
+                row = rows[e]
+                worst |= emit(total, divisors[row], sums[len(sums) - 1, :length], out[row, start : start + length])
+            if leaf[step]:
+                worst |= unsound(total)
     return not worst
+
+
+def _lead(bits, shifts, numbers, members, factors, j, lead, start, before, total):
+    """One to four members, added to what was before."""
+    length = len(total)
+    a = part(bits, shifts, numbers, members[j], start, length)
+    f = factors[j]
+    if lead == 1:
+        for i in range(length):
+            total[i] = plus(before[i], term(a[i], f))
+        return
+    b = part(bits, shifts, numbers, members[j + 1], start, length)
+    g = factors[j + 1]
+    if lead == 2:
+        for i in range(length):
+            total[i] = plus(before[i], term(a[i], f)) + term(b[i], g)
+        return
+    c = part(bits, shifts, numbers, members[j + 2], start, length)
+    h = factors[j + 2]
+    if lead == 3:
+        for i in range(length):
+            total[i] = (plus(before[i], term(a[i], f)) + term(b[i], g)) + term(c[i], h)
+        return
+    d = part(bits, shifts, numbers, members[j + 3], start, length)
+    k = factors[j + 3]
+    for i in range(length):
+        two = plus(before[i], term(a[i], f)) + term(b[i], g)
+        total[i] = (two + term(c[i], h)) + term(d[i], k)
+
+
+@njit(**_COMPILE)
+def _only(before, value):
+    return value
+
+
+@njit(**_COMPILE)
+def _sum(before, value):
+    return before + value
+
+
+@njit(**_INLINE)
+def _leave(bits, shifts, start, length, used, numbers):
+    pass
+
+
+@njit(**_INLINE)
+def _stored(bits, shifts, numbers, m, start, length):
+    begin = shifts[m] + start
+    return bits[m, begin : begin + length]
+
+
+def _decode_all(bits, shifts, start, length, used, numbers):
+    for m in used:
+        begin = shifts[m] + start
+        a = bits[m, begin : begin + length]
+        number = numbers[m, :length]
+        for i in range(length):
+            number[i] = decode(a[i])
+
+
+@njit(**_INLINE)
+def _decoded(bits, shifts, numbers, m, start, length):
+    return numbers[m, :length]
+
+
+def _alone(x, factor):
+    return decode(x)
+
+
+def _times(x, factor):
+    return np.float64(decode(x)) * factor  # no product is fused with its sum
+
+
+def _emit_mean(total, divisor, spare, result):
+    single = np.float32(divisor)
+    if _bits(single) & np.uint32(0x7FFFFF) == 0:  # a power of two: multiplying is exact too, and faster
+        factor = np.float32(1) / single
+        for i in range(len(total)):
+            result[i] = store(_bits(total[i] * factor))
+    else:
+        for i in range(len(total)):
+            result[i] = store(_bits(total[i] / single))
+    return False
+
+
+@njit(**_INLINE)
+def _unsound(total):
+    """NaN and Inf pass on to every later sum, and a mean of finite values cannot overflow: the last sums tell of all."""
+    reach = np.uint32(0)
+    for i in range(len(total)):
+        reach |= (_bits(total[i]) & np.uint32(0x7FFFFFFF)) + np.uint32(0x00800000)
+    return (reach & np.uint32(0x80000000)) != 0
+
+
+def _emit_weighted(total, divisor, spare, result):
+    if divisor == 1.0:
+        return emit(total, result)
+    for i in range(len(total)):
+        spare[i] = total[i] / divisor
+    return emit(spare, result)
+
+
+@njit(**_INLINE)
+def _emitted(total):
+    """Every row was looked at when it was rounded."""
+    return False
 
 
 def _emit(total, result):
@@ -297,11 +347,11 @@ def _emit(total, result):
 def _emit_bf16(total, result):
     """The same for bf16, rounded once in integers: an fp64 number within bf16's range loses 45 bits of its fraction, and 896
     of its exponent. Where one is outside (zero, subnormal, too large, no number) all are rounded again, by way of fp32."""
-    outside = np.uint64(0)
+    furthest = np.uint64(0)
     for i in range(len(total)):
         number = double_bits(total[i])
         size = number & body
-        outside |= (size - least) | (most - size)
-        rounded = (number + half + ((number >> np.uint64(45)) & np.uint64(1))) >> np.uint64(45)
-        result[i] = np.uint16((rounded & np.uint64(0x7FFF)) | ((number >> np.uint64(48)) & np.uint64(0x8000)))
-    return again(total, result) if outside >> np.uint64(63) else False
+        furthest = max(furthest, size - least)
+        rounded = (size + half + ((size >> np.uint64(45)) & np.uint64(1))) >> np.uint64(45)
+        result[i] = np.uint16(rounded | ((number >> np.uint64(48)) & np.uint64(0x8000)))
+    return again(total, result) if furthest > most - least else False

@@ -27,6 +27,7 @@ class Program:
     first: NDArray[np.int32]  # members[first:last] are added
     last: NDArray[np.int32]
     members: NDArray[np.int32]
+    used: NDArray[np.int32]  # each member once
     factors: NDArray[np.float64]
     emit_first: NDArray[np.int32]  # rows[emit_first:emit_last] end here
     emit_last: NDArray[np.int32]
@@ -80,6 +81,7 @@ def compile_rows(rows: Mapping[int, Sequence[Member]], *, divisors: NDArray[np.f
         first=np.array([a for a, _ in spans], np.int32),
         last=np.array([b for _, b in spans], np.int32),
         members=np.array([i for i, _ in members], np.int32),
+        used=np.unique(np.array([i for i, _ in members], np.int32)),
         factors=np.array([factor for _, factor in members], np.float64),
         emit_first=np.array([a for a, _ in emits], np.int32),
         emit_last=np.array([b for _, b in emits], np.int32),
