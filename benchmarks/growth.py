@@ -4,6 +4,8 @@
     python benchmarks/growth.py --full         # large ones: a million tensors, 256 ingredients, 4 GB
     python benchmarks/growth.py --axis shards  # one of them, printed only
 
+With --full the points go into results/growth.json too, from which growth_figure.py draws the figure of docs/scale.md.
+
 Each point runs in a process of its own, which first makes a merge of one small tensor, so that modules and kernels are
 loaded. Seconds are processor time of that process, so that neighbours on the machine weigh little; memory is what the
 process held at most above what it held then, without the page cache. An exponent is the slope of a straight line through the
@@ -32,6 +34,7 @@ from checkpoints import make_plain
 from machine import DiscardingSink, anonymous_peak, anonymous_peak_reset
 
 HERE = Path(__file__).parent
+CURVES = HERE / "results" / "growth.json"
 LIMIT = 1.05  # of an exponent
 
 
@@ -134,6 +137,10 @@ def _curve(axis: Axis, args: argparse.Namespace) -> list[str]:
             f"| {value:,.0f} | {seconds:.3f} | {nbytes / 1e6:.1f} | {seconds / value:.2e} | {nbytes / value:,.0f} |"
         )
         print(lines[-1], flush=True)
+    if args.full:
+        known = json.loads(CURVES.read_text(encoding="utf-8")) if CURVES.exists() else {}
+        known[axis.name] = {"at": values} | {what: [one[what] for one in found] for what in ("seconds", "bytes")}
+        CURVES.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     for what in ("seconds", "bytes"):
         curve = [(value, one[what]) for value, one in zip(values, found, strict=True)]
         whole, last = slope(curve), slope(curve[-2:])

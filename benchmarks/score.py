@@ -2,10 +2,10 @@
 
 The other way to score a row is `trajsoup merge --no-hash` and a load of the folder: each row reads its own ingredients
 and writes and syncs its own checkpoint, all in this one process. How much faster memory is depends on how long the
-passes take, which both ways share: so the ratio to the passes alone stands beside it, for models of three sizes and for
-short corpora, where it is hardest.
+passes take, which both ways share: so the ratio to the passes alone stands beside it, for models of three sizes: on as
+many tokens as a small validation set has (20,000; presets have 28,000 and more), and on very few, where it is hardest.
 
-python benchmarks/score.py [--tokens N] [--rows N] [--repeats N] [--hidden N]
+python benchmarks/score.py [--tokens N] [--rows N] [--repeats N] [--hidden N] [--few]
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from trajsoup.merge.plan import plan_row
 from trajsoup.store.checkpoint import Checkpoint, open_checkpoint
 
 VOCAB = 1024
+FEW_TOKENS = 300
 ROUNDS = 3  # of rows in memory and their passes alone, in turn
 
 
@@ -47,7 +48,8 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--large-hidden", type=int, default=512)
     parser.add_argument("--huge-hidden", type=int, default=1280)
-    parser.add_argument("--huge-rows", type=int, default=12)
+    parser.add_argument("--huge-rows", type=int, default=6)
+    parser.add_argument("--few", action="store_true", help="only rows on few tokens")
     options = parser.parse_args()
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_config(config(options.hidden)).eval()
@@ -55,13 +57,16 @@ def main() -> None:
     print(f"{parameters:,} parameters, {torch.get_num_threads()} threads, medians of {options.repeats} repeats\n")
     print("| figure | measured | target |\n|---|---|---|")
     validation(model, options.tokens, options.repeats)
-    rows_in_memory(model, options.rows, options.tokens // 10)
-    large = AutoModelForCausalLM.from_config(config(options.large_hidden)).eval()
-    rows_in_memory(large, options.rows, 300)
-    rows_in_memory(large, options.rows, 1_500)
-    del large
-    huge = AutoModelForCausalLM.from_config(config(options.huge_hidden)).eval()
-    rows_in_memory(huge, options.huge_rows, 300)
+    sizes = (
+        (options.hidden, options.rows),
+        (options.large_hidden, options.rows),
+        (options.huge_hidden, options.huge_rows),
+    )
+    for hidden, rows in sizes:
+        model = AutoModelForCausalLM.from_config(config(hidden)).eval()
+        rows_in_memory(model, rows, FEW_TOKENS)
+        if not options.few:
+            rows_in_memory(model, max(rows // 3, 3), options.tokens // 10)
     bootstrap(options.repeats)
 
 

@@ -1,8 +1,9 @@
 """What a study costs: time of each stage, reads of each checkpoint, bookkeeping, rerun of a finished study.
 
-    python benchmarks/study.py OUT [--study study.yaml] [--preset quick] [--seeds 1]
+    python benchmarks/study.py OUT [--times 2] [--study study.yaml] [--preset quick] [--seeds 1]
 
-Without a study or preset it runs a tiny one. Reads are bytes that this process took from disk over the bytes of the
+Without a study or preset it runs a tiny one of half a minute, or with `--times 2` the same with twice the tokens to train
+on and to score, about a minute. Reads are bytes that this process took from disk over the bytes of the
 file, by whatever way: a pass, a hash, or the model that is built to be streamed into. Bookkeeping is what is neither
 training, scoring, tuning, measuring, merging nor resampling: planning, hashing, records. Other work on the machine slows
 all of it; the load is printed beside the figures.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from trajsoup.core.quantity import parse_tokens
+
 TINY = Path(__file__).parents[1] / "tests" / "data" / "example-study" / "study.yaml"
 
 
@@ -28,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--study", type=Path, default=TINY)
+    parser.add_argument("--times", type=int, default=1, help="more tokens, in training and in scoring")
     parser.add_argument("--preset")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
@@ -44,7 +49,7 @@ def main() -> None:
     _time_work(heavy)
     if args.preset is None:
         args.out.mkdir(parents=True, exist_ok=True)
-        path = Path(shutil.copy(args.study, args.out / "study.yaml"))
+        path = _longer(args.study, args.out / "study.yaml", times=args.times)
     else:
         path = write_preset(Preset(args.preset), args.out, seeds=args.seeds)
     setup = load_study(path)
@@ -68,6 +73,16 @@ def main() -> None:
     took = time.perf_counter() - begin
     assert '"made": []' in done.stdout, "the rerun computed something"
     print(f"rerun of the finished study, a new process | {took:.2f} s, nothing recomputed | 2 s")
+
+
+def _longer(study: Path, path: Path, *, times: int) -> Path:
+    """A copy of the study with so many times the tokens: as many checkpoints, rows and records, but more work for each."""
+    fields = yaml.safe_load(study.read_text(encoding="utf-8"))
+    evaluate = fields["evaluate"]
+    for group, names in ((fields, ("horizon", "checkpoint_every")), (evaluate, ("validation_tokens", "test_tokens"))):
+        group |= {name: times * parse_tokens(group[name], where=name) for name in names}
+    path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
+    return path
 
 
 def _reads(read_bytes: Counter[str], output: Path) -> list[float]:
