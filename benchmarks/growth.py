@@ -36,6 +36,7 @@ from machine import DiscardingSink, anonymous_peak, anonymous_peak_reset
 HERE = Path(__file__).parent
 CURVES = HERE / "results" / "growth.json"
 LIMIT = 1.05  # of an exponent
+SMALL = "small tensors"  # no axis: many against few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ AXES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the large sizes: 20 GB of disk, half an hour")
-    parser.add_argument("--axis", choices=[axis.name for axis in AXES], help="one axis only, printed")
+    parser.add_argument("--axis", choices=[*(axis.name for axis in AXES), SMALL], help="one axis only, printed")
     parser.add_argument("--repeat", type=int, default=2, help="processes for each point; the faster counts")
     parser.add_argument("--root", type=Path, default=HERE / ".data", help="where checkpoints and outputs go")
     parser.add_argument("--make", help=argparse.SUPPRESS)  # what processes of their own are asked
@@ -112,8 +113,9 @@ def main() -> None:
     args.root.mkdir(parents=True, exist_ok=True)
     chosen = [axis for axis in AXES if args.axis in (None, axis.name) and (axis.full if args.full else axis.small)]
     lines = [line for axis in chosen for line in _curve(axis, args)]
-    if args.axis is None:
+    if args.axis in (None, SMALL):
         lines += _small_tensors(args)
+    if args.axis is None:
         _save(lines, load)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DATA = HERE / ".data"
 WRITE_THEMSELVES = ("blend", "growth")
-NAMES = (*WRITE_THEMSELVES, "formats", "gram", "train", "score", "report", "cluster", "watch")
+NAMES = (*WRITE_THEMSELVES, "sweep", "formats", "gram", "train", "score", "report", "cluster", "watch")
 
 
 def main() -> None:

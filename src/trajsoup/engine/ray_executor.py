@@ -180,7 +180,7 @@ class RayExecutor:
         slots, asked = sum(room_by_node(ray, needs)), time.monotonic()
         alone, stillborn, wrong = time.monotonic(), 0, None
         for worker in self._workers:  # kept from before: its node may have gone since
-            worker.place, worker.ready, worker.quick = worker.hand.here.remote(), False, False
+            worker.place, worker.ready, worker.quick = worker.hand.here.remote([task]), False, False
         kept = set(self._workers)
         while not tally.done:
             if time.monotonic() - asked > POLL_SECONDS:  # nodes come and go
@@ -215,7 +215,7 @@ class RayExecutor:
         busy = sum(1 for w in self._workers if w.queue)
         for _ in range(min(slots, busy + tally.waiting) - len(self._workers)):
             hand = start_hand(ray, needs)
-            self._workers.append(_Worker(hand, hand.here.remote()))
+            self._workers.append(_Worker(hand, hand.here.remote([task])))
         plenty = tally.waiting >= PLENTY * len(self._workers)  # else one would wait while another worker is free
         for depth in range(AHEAD if plenty else 1):
             for worker in self._workers:
@@ -224,7 +224,7 @@ class RayExecutor:
                         break
                     if not worker.queue:
                         worker.started = time.monotonic()
-                    worker.queue.append((worker.hand.run.remote(task, tally.items[number]), number))
+                    worker.queue.append((worker.hand.again.remote(tally.items[number]), number))
         if not self.keep and not tally.waiting:
             self._drop(ray, [w for w in self._workers if not w.queue])
 
