@@ -203,15 +203,13 @@ def _blend(bits, shifts, n, used, numbers, steps, factors, divisors, sums, out):
         prepare(bits, shifts, start, length, used, numbers)
         for step in range(len(target)):
             total = sums[target[step], :length]
-            lead = (
-                last[step] - first[step] - 1
-            ) % 4 + 1  # then four at a time: fewer trips of the sum through the cache
+            lead = (last[step] - first[step] - 1) % 4 + 1
             if fresh[step]:
                 begin(bits, shifts, numbers, members, factors, first[step], lead, start, total, total)
             else:
                 before = sums[source[step], :length]
                 go_on(bits, shifts, numbers, members, factors, first[step], lead, start, before, total)
-            for j in range(first[step] + lead, last[step], 4):
+            for j in range(first[step] + lead, last[step], 4):  # the sum goes through the cache once for four
                 a = part(bits, shifts, numbers, members[j], start, length)
                 b = part(bits, shifts, numbers, members[j + 1], start, length)
                 c = part(bits, shifts, numbers, members[j + 2], start, length)
