@@ -326,6 +326,7 @@ def recipes_part(seeds: Seeds) -> Part:
                 *("–" if v is None else f"{v:.4f}" for v in (p.ahead.error, p.ahead.error_of_mean)),
                 ", ".join(p.ahead.picked),
                 f"{p.ahead.promised_gain:.4f}",
+                "–" if p.ahead.ahead_of_next is None else f"{p.ahead.ahead_of_next:.4f}",
                 f"{p.ahead.picked_gain:+.4f}",
                 f"{p.soups[p.ahead.picked].loss() - p.soups[p.first].loss():+.4f}",
             )
@@ -340,6 +341,7 @@ def recipes_part(seeds: Seeds) -> Part:
         "error of the mean",
         "picked",
         "promised gain",
+        "ahead of the next set",
         "gain at T on test",
         "soup minus that of the first N",
     )

@@ -35,6 +35,7 @@ class Ahead:
     error_of_mean: float | None  # the same when every pair is promised the mean of the others
     picked: tuple[str, ...]  # the set of largest promised gain early
     promised_gain: float  # what it was promised early over the best of its anchors
+    ahead_of_next: float | None  # that, less the promise of the second set; near 0 the pick is by chance; None: one set
     picked_gain: float  # what it gained late over the best of its anchors
     best_gain: float  # of the best set late
     mean_gain: float  # over all sets
@@ -66,7 +67,7 @@ def ahead(
     sets = list(itertools.combinations(names, n_branches))
     promised = {s: _promised(early, s, k=k_early) for s in sets}
     gained = {s: _gained(late, s, k=k_late) for s in sets}
-    picked = max(sets, key=lambda s: promised[s])
+    picked, *others = sorted(sets, key=lambda s: -promised[s])
     mine, plain = _left_out(names, first, last)
     return Ahead(
         pairs=len(pairs),
@@ -76,6 +77,7 @@ def ahead(
         error_of_mean=plain,
         picked=picked,
         promised_gain=promised[picked],
+        ahead_of_next=promised[picked] - promised[others[0]] if others else None,
         picked_gain=gained[picked],
         best_gain=max(gained.values()),
         mean_gain=math.fsum(gained.values()) / len(gained),

@@ -105,6 +105,8 @@ def test_the_beginning_of_a_study_is_held_against_its_end(bench):
     assert found.pairs == 3
     assert found.spearman_of_cosine is not None
     assert found.picked_gain <= found.best_gain
+    assert found.ahead_of_next is not None
+    assert found.ahead_of_next >= 0
     on_test = gains_ahead(bench, n_branches=2, late_on_test=True)
     assert (on_test.picked, on_test.promised_gain) == (found.picked, found.promised_gain)
     assert on_test.picked_gain != found.picked_gain
