@@ -2,9 +2,10 @@
 
     python benchmarks/growth.py                # small sizes, some minutes; writes a dated result
     python benchmarks/growth.py --full         # large ones: a million tensors, 256 ingredients, 4 GB
-    python benchmarks/growth.py --axis shards  # one of them, printed only
+    python benchmarks/growth.py --axis shards  # one of them, printed
 
-With --full the points go into results/growth.json too, from which growth_figure.py draws the figure of docs/scale.md.
+With --full, also of one axis, the points replace those in results/growth.json, from which growth_figure.py draws the figure
+of docs/scale.md.
 
 Each point runs in a process of its own, which first makes a merge of one small tensor, so that modules and kernels are
 loaded. Seconds are processor time of that process, so that neighbours on the machine weigh little; memory is what the
@@ -97,7 +98,7 @@ AXES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the large sizes: 20 GB of disk, half an hour")
-    parser.add_argument("--axis", choices=[*(axis.name for axis in AXES), SMALL], help="one axis only, printed")
+    parser.add_argument("--axis", choices=[*(axis.name for axis in AXES), SMALL], help="one axis only")
     parser.add_argument("--repeat", type=int, default=2, help="processes for each point; the faster counts")
     parser.add_argument("--root", type=Path, default=HERE / ".data", help="where checkpoints and outputs go")
     parser.add_argument("--make", help=argparse.SUPPRESS)  # what processes of their own are asked

@@ -2,17 +2,18 @@
 
     python benchmarks/study.py OUT [--times 2] [--study study.yaml] [--preset quick] [--seeds 1]
 
-Without a study or preset it runs a tiny one of half a minute, or with `--times 2` the same with twice the tokens to train
-on and to score, about a minute. Reads are bytes that this process took from disk over the bytes of the
-file, by whatever way: a pass, a hash, or the model that is built to be streamed into. Bookkeeping is what is neither
-training, scoring, tuning, measuring, merging nor resampling: planning, hashing, records. Other work on the machine slows
-all of it; the load is printed beside the figures.
+Without a study or preset it runs a tiny one of half a minute, or with `--times N` the same with N times the tokens to
+train on and to score (`--times 6`: not quite a minute). Reads are bytes that this process took from disk over the bytes
+of the file, by whatever way: a pass, a hash, or the model that is built to be streamed into. Bookkeeping is what is
+neither training, scoring, tuning, measuring, merging nor resampling: planning, hashing, records. Other work on the
+machine slows all of it; the load is printed beside the figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -36,6 +37,8 @@ def main() -> None:
     parser.add_argument("--preset")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
+    if args.preset and args.times > 1:
+        parser.error("--times is for a study file: a preset has its own length")
     from trajsoup.lm.cpu_isa import isa_environment
     from trajsoup.study.cache import cache_folder
     from trajsoup.study.file.presets import Preset, write_preset
@@ -49,7 +52,8 @@ def main() -> None:
     _time_work(heavy)
     if args.preset is None:
         args.out.mkdir(parents=True, exist_ok=True)
-        path = _longer(args.study, args.out / "study.yaml", times=args.times)
+        path = args.out / "study.yaml"
+        _longer(args.study, path, times=args.times) if args.times > 1 else shutil.copy(args.study, path)
     else:
         path = write_preset(Preset(args.preset), args.out, seeds=args.seeds)
     setup = load_study(path)
@@ -75,14 +79,13 @@ def main() -> None:
     print(f"rerun of the finished study, a new process | {took:.2f} s, nothing recomputed | 2 s")
 
 
-def _longer(study: Path, path: Path, *, times: int) -> Path:
+def _longer(study: Path, path: Path, *, times: int) -> None:
     """A copy of the study with so many times the tokens: as many checkpoints, rows and records, but more work for each."""
     fields = yaml.safe_load(study.read_text(encoding="utf-8"))
-    evaluate = fields["evaluate"]
+    evaluate = fields.get("evaluate", {})
     for group, names in ((fields, ("horizon", "checkpoint_every")), (evaluate, ("validation_tokens", "test_tokens"))):
-        group |= {name: times * parse_tokens(group[name], where=name) for name in names}
+        group |= {name: times * parse_tokens(group[name], where=name) for name in names if name in group}
     path.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
-    return path
 
 
 def _reads(read_bytes: Counter[str], output: Path) -> list[float]:

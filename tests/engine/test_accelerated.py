@@ -15,7 +15,10 @@ ROWS = [
     {2: 1.7, 5: -0.7},
     dict.fromkeys(range(3, 9), 1 / 6),
     dict.fromkeys(range(1, 9), 1 / 8),
-]  # together they take every input more than twice, and so decode it ahead; alone they do not
+    {0: 0.3, 1: 0.3, 2: 0.4, 4: 0.1, 5: 0.1, 8: -0.1},  # three members, four and seven after a shared beginning
+    {0: 0.3, 1: 0.3, 2: 0.4, 3: 0.1, 4: 0.1, 5: 0.1, 8: -0.1},
+    {0: 0.25, 1: 0.75, 2: 0.1, 3: 0.1, 4: 0.1, 5: 0.1, 6: 0.1, 7: 0.1, 8: 0.1},
+]  # together they take an input more than twice in the mean, and so decode it ahead; alone they do not
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trajsoup.engine.program import Bits, Kernel, Program
 
 CHUNK = 1024
-OFTEN = 2  # uses of an input, from which on it is decoded ahead of them
+OFTEN = 2  # uses of an input in the mean, above which all are decoded ahead of them
 _COMPILE: dict[str, Any] = {"_nrt": False, "nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 _INLINE = {**_COMPILE, "inline": "always"}
 

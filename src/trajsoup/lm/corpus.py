@@ -42,7 +42,7 @@ HELD_OUT_SHARE = 0.05  # of a user's training documents, for a validation or tes
 TOKENIZER_CHARACTERS = 32 << 20  # more text changes a small vocabulary no further
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSet:
     """One split: its tokens, and where its documents begin."""
 

@@ -10,10 +10,9 @@ chosen.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -36,7 +35,6 @@ from trajsoup.store.scores import ScoreKey, ScoreStore
 from trajsoup.study.train.sums import RunningSum, as_present
 
 KIND = TypeVar("KIND", ValidationScores, TestScores)
-_prepared = lru_cache(maxsize=4)(prepare_suite)  # a study asks some dozen times for the same few suites
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +93,8 @@ class Work(Protocol):
     @property
     def sums(self) -> Sequence[RunningSum]: ...  # noqa: D102
     @property
+    def prepared(self) -> dict[Hashable, PreparedSuite]: ...  # noqa: D102
+    @property
     def progress(self) -> Callable[[str, int, int], None]: ...  # noqa: D102
 
 
@@ -105,7 +105,7 @@ def score_rows(
     if len({row.name for row in rows}) < len(rows):
         raise ScoreError("two rows have the same name, and scores are kept by name: rename one")
     settings, tokens = of.settings, of.corpus.split(store.split)
-    suite = _Suite(settings, of.corpus, store.split)
+    suite = _Suite(of, store.split)
     keys = _keys(rows, of, tokens, suite)
     found = {row.name: store.read(keys[row.name]) for row in rows}
     missing = {keys[row.name].digest: row for row in rows if found[row.name] is None}  # a row under two names: once
@@ -144,7 +144,7 @@ def losses_known(rows: Sequence[Row], of: Work, store: ScoreStore[KIND]) -> dict
     """The losses of rows whose models were scored together with the tasks, by row name."""
     if not of.settings.suite and of.settings.choose_with is None:
         return {}
-    keys = _keys(rows, of, of.corpus.split(store.split), _Suite(of.settings, of.corpus, store.split))
+    keys = _keys(rows, of, of.corpus.split(store.split), _Suite(of, store.split))
     found = {row.name: store.read(keys[row.name]) for row in rows}
     return {name: replace(scores, tasks=()) for name, scores in found.items() if scores is not None}
 
@@ -152,21 +152,24 @@ def losses_known(rows: Sequence[Row], of: Work, store: ScoreStore[KIND]) -> dict
 class _Suite:
     """The embedded tasks and the lm-eval tasks of one split, either of which may be absent."""
 
-    def __init__(self, settings: ScoreSettings, corpus: Corpus, split: Split) -> None:
-        self.tokenizer = corpus.tokenizer
+    def __init__(self, of: Work, split: Split) -> None:
+        settings, self.tokenizer = of.settings, of.corpus.tokenizer
         named = settings.harness(split)
         self.lm_eval = None if named is None else find_tasks(named)  # refuses what cannot run before anything is read
         self.harness: Harness | None = None
         self.embedded: PreparedSuite | None = None
         if settings.suite:
-            self.embedded = _prepared(
-                settings.suite,
-                tokenizer=corpus.tokenizer,
-                split=split,
-                items_each=settings.items_of(split),
-                seed=settings.items_seed,
-                documents=corpus.split(split),
-            )
+            asked = (settings.suite, split, settings.items_of(split), settings.items_seed)
+            if asked not in of.prepared:  # a study asks some dozen times for the same few
+                of.prepared[asked] = prepare_suite(
+                    settings.suite,
+                    tokenizer=self.tokenizer,
+                    split=split,
+                    items_each=settings.items_of(split),
+                    seed=settings.items_seed,
+                    documents=of.corpus.split(split),
+                )
+            self.embedded = of.prepared[asked]
 
     @property
     def digest(self) -> str | None:

@@ -7,10 +7,10 @@ This is the one place where scoring happens, so it is the one place where it can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trajsoup.core.pool import Pool
 from trajsoup.core.scores import TestScores, ValidationScores
@@ -27,6 +27,7 @@ from trajsoup.study.train.sums import RunningSum
 
 if TYPE_CHECKING:
     from trajsoup.lm.corpus import Corpus
+    from trajsoup.lm.tasks.prepared import PreparedSuite
     from trajsoup.study.score.rows import ScoreSettings
 
 ROWS_EACH = 8  # of one task of an executor: a model is loaded once for them
@@ -56,6 +57,7 @@ class Scorer:
     executor: Executor | None = None  # None: this process scores
     gone: Mapping[str, str] = field(default_factory=dict[str, str])  # key -> identity of one that is no longer there
     sums: tuple[RunningSum, ...] = ()  # of those that are gone
+    prepared: dict[Hashable, PreparedSuite] = field(default_factory=dict[Hashable, Any])  # suites that were asked for
 
     def validate(
         self, rows: Sequence[Row], *, what: str = "validation", tasks: bool = True
@@ -140,6 +142,7 @@ def share_scores(rows: Sequence[Row], scorer: Scorer, *, split: Split, what: str
         model_source=None,
         options=None,
         executor=None,
+        prepared={},
     )
     paths = {key: absolute(checkpoint.path) for key, checkpoint in scorer.checkpoints.items()}
     rows = [row for row in rows if not row.weights.keys() & scorer.gone.keys()]  # those are known, or of sums: few
