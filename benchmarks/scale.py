@@ -7,7 +7,8 @@
     shard tasks -> nodes (cores, bandwidth, stragglers, failures) -> makespan
 
 Measured: seconds of one core for a gigabyte of input, of the blend with all digests and of the Gram pass, for the numbers of
-checkpoints in question. Stated: everything in `Hardware`. No cluster was at hand: nothing here was measured on one.
+checkpoints in question, and of receiving it from a bucket (rclone on loopback). Stated: everything in `Hardware`. No cluster
+was at hand: nothing here was measured on one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import os
 import platform
 import random
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -31,6 +34,7 @@ PAGE = ROOT / "docs" / "scale.md"
 BEGIN, END = "<!-- scale.py -->\n", "<!-- end of scale.py -->\n"
 HOUR = 3600.0
 SIMULATIONS = 21
+RECEIVED_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class Hardware:
     """One node, as stated: a storage node without GPUs."""
 
     cores: int = 32
-    read_bytes: float = 5e9  # per second, from shared storage
+    read_bytes: float = 5e9  # per second, from a bucket
     write_bytes: float = 2.5e9
     startup_seconds: float = 3.0  # of one task: process, headers
     straggler_share: float = 0.05
@@ -105,19 +109,20 @@ def makespan(
 def tables() -> str:
     """Everything that docs/scale.md says in numbers."""
     rates, hardware = json.loads(RATES.read_text()), Hardware()
-    blend, gram = rates["blend_core_seconds_per_gb"], rates["gram_core_seconds_per_gb"]
+    receive, blend, gram = (rates[f"{what}_core_seconds_per_gb"] for what in ("receive", "blend", "gram"))
     lines = [
         f"Measured on {rates['machine']}: a core blends 20 checkpoints, digests of everything included, in {blend:.2f} s for "
-        f"each GB of input, and computes the Gram matrix of 120 in {gram:.2f} s.",
+        f"each GB of input, computes the Gram matrix of 120 in {gram:.2f} s, and receives a GB from a bucket in "
+        f"{receive:.2f} s.",
         "",
-        f"Stated: nodes of {hardware.cores} such cores that read {hardware.read_bytes / 1e9:g} GB/s and write "
-        f"{hardware.write_bytes / 1e9:g} GB/s from shared storage, {hardware.straggler_share:.0%} of them "
+        f"Stated: nodes of {hardware.cores} such cores that read {hardware.read_bytes / 1e9:g} GB/s from a bucket and write "
+        f"{hardware.write_bytes / 1e9:g} GB/s to it, {hardware.straggler_share:.0%} of them "
         f"{hardware.straggler_factor:g} times slower, each failing once in {1 / hardware.failures_per_hour:g} hours "
         f"(noticed after {hardware.detect_seconds:g} s), "
         f"{hardware.dollars_per_hour:g} dollars an hour; {hardware.startup_seconds:g} s "
         f"to start a task. Median of {SIMULATIONS} simulations, and the worst.",
         "",
-        _bottleneck(hardware, blend=blend, gram=gram),
+        _bottleneck(hardware, receive=receive, blend=blend, gram=gram),
         "",
         "| study | checkpoints | nodes | soup of N*K = 20 | worst | Gram of 120 | worst | dollars for both | again, worst |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -135,8 +140,8 @@ def tables() -> str:
                 ends = [end for end, _ in runs]
                 return statistics.median(ends), max(ends), max(again for _, again in runs)
 
-            soup, soup_worst, again = many(study.branches * study.k, blend, True)
-            geometry, geometry_worst, more = many(study.branches * study.checkpoints, gram, False)
+            soup, soup_worst, again = many(study.branches * study.k, receive + blend, True)
+            geometry, geometry_worst, more = many(study.branches * study.checkpoints, receive + gram, False)
             cost = (soup + geometry) / HOUR * nodes * hardware.dollars_per_hour
             lines.append(
                 f"| {study.name} | {study.disk_bytes / 1e12:,.1f} TB | {nodes} | {_time(soup)} | {_time(soup_worst)} | "
@@ -145,10 +150,11 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _bottleneck(hardware: Hardware, *, blend: float, gram: float) -> str:
+def _bottleneck(hardware: Hardware, *, receive: float, blend: float, gram: float) -> str:
     """What a node does longest with a GB of input."""
     takes = {
         "reading": 1e9 / hardware.read_bytes,
+        "receiving": receive / hardware.cores,
         "blending": blend / hardware.cores,
         "the Gram pass": gram / hardware.cores,
     }
@@ -165,11 +171,18 @@ def page_with_tables(text: str) -> str:
 
 def measure(megabytes: int) -> None:
     """Seconds of processor time for a GB of input, one worker, files in the page cache."""
+    import pytest
+
+    sys.path.insert(0, str(ROOT))
+    from tests.object_store import s3_server, use_endpoint
+
     from trajsoup.engine.gram import gram
-    from trajsoup.engine.workers import Options
+    from trajsoup.engine.workers import REMOTE_BLOCK_BYTES, Options
     from trajsoup.merge.make import make_soup
     from trajsoup.merge.plan import explicit_row, plan_row
     from trajsoup.store.checkpoint import open_checkpoint
+    from trajsoup.store.remote import place
+    from trajsoup.store.source import aligned_buffer, open_source
 
     one = Options(workers=1, direct=False)
     with tempfile.TemporaryDirectory() as name:
@@ -178,7 +191,7 @@ def measure(megabytes: int) -> None:
         plan = plan_row(explicit_row([(str(path), 1 / 20) for path in paths[:20]]))
         every = {path.name: open_checkpoint(path) for path in paths}
 
-        def rate(action, nbytes: int) -> float:
+        def rate(action: Callable[[int], object], nbytes: int) -> float:
             action(0)  # loads the kernels
             found = []
             for i in range(1, 3):
@@ -187,8 +200,17 @@ def measure(megabytes: int) -> None:
                 found.append((time.process_time() - start) / nbytes * 1e9)
             return round(min(found), 3)
 
+        ranges = range(0, RECEIVED_BYTES, REMOTE_BLOCK_BYTES)
+        with s3_server(folder / "s3") as server, pytest.MonkeyPatch.context() as patch:
+            use_endpoint(patch, server.url)
+            (server.folder / "soups" / "file").write_bytes(os.urandom(RECEIVED_BYTES))
+            source, buffer = open_source(place("s3://soups/file")), aligned_buffer(REMOTE_BLOCK_BYTES)
+            received = rate(
+                lambda i: [source.read(buffer, offset=start, nbytes=len(buffer)) for start in ranges], RECEIVED_BYTES
+            )
         rates = {
             "machine": _processor(),
+            "receive_core_seconds_per_gb": received,
             "blend_core_seconds_per_gb": rate(
                 lambda i: make_soup(plan, folder / f"out{i}", options=one), plan.read_bytes
             ),
