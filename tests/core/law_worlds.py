@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trajsoup.core.adaptive import Table
+from trajsoup.core.adaptive import Course, Table
 
 DOCUMENTS = 80
 
@@ -26,6 +26,7 @@ class LawWorld:
     names: tuple[str, ...] = ("EXP1", "EXP2", "EXP3", "EXP4", "EXP5", "EXP6")
     positions: tuple[int, ...] = tuple(range(100, 1300, 100))
     seed: int = 0
+    saturated: int = 10**9  # tokens from which on nothing changes
     diverge: dict[str, int] = field(default_factory=dict)  # where
     reached: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
 
@@ -43,6 +44,7 @@ class LawWorld:
         return {name: "diverged" for name in branches if tokens >= self.diverge.get(name, 10**9)}
 
     def _documents(self, names, t):
+        t = min(t, self.saturated)
         rng = np.random.default_rng([self.seed, t, *(self.names.index(n) for n in names)])
         return self.loss(names, t) + self.noise * rng.standard_normal(DOCUMENTS)
 
@@ -59,8 +61,6 @@ class LawWorld:
             targets=np.ones(DOCUMENTS),
         )
 
-    def loss_gaps(self, branch, tokens):
-        rate = self.drifts.get(branch)
-        if rate is None:
-            return [(t, 0.0) for t in self.positions if t <= tokens]
-        return [(t, rate * np.log(t / 50)) for t in self.positions if t <= tokens]
+    def course(self, branch, tokens):
+        rate = self.drifts.get(branch, 0.0)
+        return Course(gaps=[(t, rate * np.log(t / 50)) for t in self.positions if t <= tokens])

@@ -1,20 +1,20 @@
 """Branches that adapt: with what is left of the budget, extend all, open a new one, or stop one (sec:discussion).
 
     losses of anchors and pairs at the last looks, by document -> draws over documents and branches
-        -> what dC tokens gain: extending -beta log(1 + dC / (N t)), opening b [1/N - 1/(N + r)] with r = dC / t
+        -> what dC tokens gain: extending a(t) - a(t + dC / N), opening b [1/N - 1/(N + r)] with r = dC / t
         -> one decision with its reasons
 
-A branch of t tokens costs t whether it is opened now or later, so nothing is lost by opening late: what cannot be undone is
-t that went too far for more branches. The two gains are therefore compared at dC = t, the price of one more branch.
-beta is the slope of the soup's loss over log t at the last looks, b what branches average away, twice the gap of a pair.
-A branch is stopped where the soup is better without it, where its J will leave the tolerance, or where all that is left of
-the budget is worth more as length of the others: -beta [log t_(N-1) - log t_N] > b [1/(N-1) - 1/N], t_N = t + left / N.
+a(t) = A + alpha t^-p is the law of the price (core/price.py), fitted to the soup's loss at the last looks; b is what branches
+average away, twice the gap of a pair. A branch of t tokens costs t whether it is opened now or later, so nothing is lost by
+opening late: what cannot be undone is t that went too far for more branches. The two gains are therefore compared at dC = t,
+the price of one more branch. Where the last stretch took nothing off, the soup does not need it: new branches stop before.
+A branch is stopped where the soup is better without it, where the screen will reject it, or where all that is left of the
+budget is worth more as length of the others: a(t_N) - a(t_(N-1)) > b [1/(N-1) - 1/N], t_N = t + left / N.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,15 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajsoup.core.drift import drift
+from trajsoup.core.price import ASSUMED_P
 
 Array = NDArray[np.float64]
-Curve = Sequence[tuple[int, float]]  # J against tokens
+P_TRIED: list[float] = np.geomspace(0.05, 4.0, 24).tolist()
 
 
 class Move(StrEnum):
     """What is done with the next tokens."""
 
     EXTEND = "extend all"
+    BACK = "go back"  # to the position before: new branches run to there
     OPEN = "open one"
     END = "end"
 
@@ -46,7 +48,7 @@ class Policy:
     drop: float = 0.9  # share of draws in which the soup without a branch must be better, at two looks on end
     shorten: float | None = 0.9  # share of draws in which fewer and longer branches must be better; None: never
     abandon: float = 0.95  # P(J_T > epsilon) from which a branch is given up
-    looks: int = 3  # the last ones, over which beta is a slope
+    looks: int = 3  # the last ones, which a(t) is fitted to
     draws: int = 400
 
 
@@ -66,6 +68,14 @@ class Table:
         return float(_soup(self, np.ones((1, len(self.targets))), range(len(self.anchors)))[0])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """J of a branch on its way."""
+
+    gaps: Sequence[tuple[int, float]]  # J against tokens
+    spread: float = 0.0  # what the screen allows J to lie above the tolerance: it may as well be below
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Look:
     """All that a decision knows."""
@@ -75,20 +85,20 @@ class Look:
     left: int  # tokens
     step: int | None  # tokens to the next position; None: every branch is at its last one
     waiting: int  # recipes that were not opened yet
-    loss_gaps: Mapping[str, Curve] = field(default_factory=dict[str, Curve])  # of each branch but the baseline
+    courses: Mapping[str, Course] = field(default_factory=dict[str, Course])  # of each branch but the baseline
     suspected: Collection[str] = ()  # branches that the look before would have dropped
-    shown: Gains | None = None  # of the last look that had two branches: one alone shows no gain
+    spread: float | None = None  # b at the last look that had two branches: one alone shows none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
     """What the price of one more branch buys, in nats."""
 
-    extend: float | None  # None: one look shows no slope
-    open: float | None  # None: one branch shows no spread
-    sure: float | None  # share of draws in which opening gains more
-    beta: float | None
-    spread: float | None  # b
+    extend: float | None = None  # None: one look shows no slope
+    open: float | None = None  # None: one branch shows no spread
+    sure: float | None = None  # share of draws in which opening gains more
+    beta: float | None = None  # da / d(log t)
+    spread: float | None = None  # b
     fewer: float | None = None  # share of draws in which one branch fewer is better for all that is left
 
 
@@ -108,32 +118,50 @@ class Decision:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trend:
+    """a(t) = A + alpha (t / now)^-p in every draw."""
+
+    now: int
+    alpha: Array
+    p: Array
+
+    def gain(self, tokens: float) -> Array:
+        """What the soup's loss falls by from now to there."""
+        return self.alpha * (1 - (tokens / self.now) ** -self.p)
+
+
 def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: int = 0) -> Decision:
     """One decision. The first branch is the baseline, which others are judged by: it is never stopped."""
-    now = look.tables[-1]
-    random = np.random.default_rng([seed, now.tokens, len(look.live)])
+    now, n = look.tables[-1], len(look.live)
+    random = np.random.default_rng([seed, now.tokens, n])
     drawn = random.exponential(size=(policy.draws, len(now.targets)))  # Bayesian bootstrap
-    among = random.exponential(size=(policy.draws, len(look.live)))
-    stopped = _abandoned(look, policy, tolerance=tolerance, horizon=horizon)
-    suspected = _suspected(now, look.live, drawn, share=policy.drop)
-    for name, share in suspected.items():
-        if name in look.suspected and name not in stopped:
-            stopped[name] = f"the soup without it is better in {share:.0%} of draws, at two looks on end"
-    gains = _gains(look, policy, drawn, among, horizon=horizon)
-    if not stopped and policy.shorten is not None and gains.fewer is not None and gains.fewer > policy.shorten:
-        worst = max(range(1, len(look.live)), key=lambda i: float(now.anchors[i].sum()))
-        stopped[look.live[worst]] = f"what is left is worth more as length of the others in {gains.fewer:.0%} of draws"
-    n = len(look.live) - len(stopped)
-    shown = gains if gains.beta is not None else look.shown
-    move, reasons = _move(look, policy, gains, n=n)
-    if move is Move.EXTEND and shown is not None:
-        move, reasons = _spends(look, policy, shown, reasons, n=n, horizon=horizon)
-    elif move is Move.END and len(look.tables) > 1 and n > 1:
-        fewer, reasons = _fewer(look, policy, drawn, among, reasons, n=n)
+    among = random.exponential(size=(policy.draws, n))
+    plain = np.ones((1, len(now.targets))), np.ones((1, n))
+    trends = [_trend(look.tables[-policy.looks :], *draws, lean=policy.lean) for draws in ((drawn, among), plain)]
+    spreads = [_spread(now, *draws) if n > 1 else None for draws in ((drawn, among), plain)]
+    gains = _gains(look, trends, spreads, horizon=horizon)
+    suspected = _suspected(now, range(n), drawn, share=policy.drop)
+    stopped = _stopped(look, policy, gains, [look.live[i] for i in suspected], tolerance=tolerance, horizon=horizon)
+    left = n - len(stopped)
+    if _back(look) and not stopped:
+        earlier = look.tables[-2].tokens
+        move, reasons = (
+            Move.BACK,
+            (f"{now.tokens - earlier:,} tokens took nothing off: branches of {earlier:,} will do",),
+        )
+    else:
+        move, reasons = _move(look, policy, gains, n=left)
+    if move is Move.EXTEND:
+        move, reasons = _spends(look, trends[1], spreads[1], reasons, n=left, horizon=horizon)
+    elif move is Move.END:
+        fewer, reasons = _fewer(look, policy, trends[0], spreads[0], reasons, n=left)
         if fewer:
-            move, left = Move.EXTEND, [i for i in range(1, len(look.live)) if look.live[i] not in stopped]
-            for i in sorted(left, key=lambda i: -float(now.anchors[i].sum()))[: n - fewer]:
-                stopped[look.live[i]] = f"what is left extends {fewer} of {n} branches"
+            move, others = Move.EXTEND, [i for i in range(1, n) if look.live[i] not in stopped]
+            for i in sorted(others, key=lambda i: -float(now.anchors[i].sum()))[: left - fewer]:
+                stopped[look.live[i]] = f"what is left extends {fewer} of {left} branches"
+        else:
+            stopped |= _left_out(look, policy, stopped, drawn)
     return Decision(
         tokens=now.tokens,
         live=look.live,
@@ -142,10 +170,51 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
         left=look.left,
         move=move,
         stopped=stopped,
-        suspected=tuple(name for name in suspected if name not in stopped),
+        suspected=tuple(name for i in suspected if (name := look.live[i]) not in stopped),
         gains=gains,
         reasons=(*(f"{name} is stopped: {why}" for name, why in stopped.items()), *reasons),
     )
+
+
+def _back(look: Look) -> bool:
+    """Whether the last stretch took nothing off, and a branch without it can be opened."""
+    if len(look.tables) < 2 or not look.waiting:
+        return False
+    before, now = look.tables[-2:]
+    return before.loss <= now.loss and before.tokens <= look.left
+
+
+def _stopped(
+    look: Look, policy: Policy, gains: Gains, suspected: Sequence[str], *, tolerance: float, horizon: int
+) -> dict[str, str]:
+    """Branches that are not worth their next tokens, and why."""
+    found: dict[str, str] = {}
+    if look.step is None:
+        return found
+    for name, course in look.courses.items():
+        going = drift(course.gaps, horizon=horizon)
+        if going is not None and (p := going.above(tolerance + course.spread)) > policy.abandon:
+            found[name] = (
+                f"P(J > {tolerance + course.spread:.1%} at the horizon) = {p:.2f}, J = {course.gaps[-1][1]:+.2%} now"
+            )
+    for name in suspected:
+        if name in look.suspected and name not in found:
+            found[name] = f"the soup without it is better in more than {policy.drop:.0%} of draws, at two looks on end"
+    if not found and policy.shorten is not None and gains.fewer is not None and gains.fewer > policy.shorten:
+        worst = max(range(1, len(look.live)), key=lambda i: float(look.tables[-1].anchors[i].sum()))
+        found[look.live[worst]] = f"what is left is worth more as length of the others in {gains.fewer:.0%} of draws"
+    return found
+
+
+def _left_out(look: Look, policy: Policy, stopped: Collection[str], drawn: Array) -> dict[str, str]:
+    """At the end nothing is trained any more: those without which the soup is better, one after another."""
+    members = [i for i, name in enumerate(look.live) if name not in stopped]
+    found: dict[str, str] = {}
+    while suspected := _suspected(look.tables[-1], members, drawn, share=policy.drop):
+        worst, share = next(iter(suspected.items()))
+        members.remove(worst)
+        found[look.live[worst]] = f"the soup without it is better in {share:.0%} of draws"
+    return found
 
 
 def _move(look: Look, policy: Policy, gains: Gains, *, n: int) -> tuple[Move, tuple[str, ...]]:
@@ -175,18 +244,18 @@ def _move(look: Look, policy: Policy, gains: Gains, *, n: int) -> tuple[Move, tu
 
 
 def _spends(
-    look: Look, policy: Policy, gains: Gains, reasons: tuple[str, ...], *, n: int, horizon: int
+    look: Look, trend: Trend | None, spread: Array | None, reasons: tuple[str, ...], *, n: int, horizon: int
 ) -> tuple[Move, tuple[str, ...]]:
     """Extend, unless that ends with tokens that buy no branch, and one branch more, all of less length, is promised more."""
-    t = look.tables[-1].tokens
+    t, b = look.tables[-1].tokens, look.spread if spread is None else float(spread[0])
     rest = look.left - n * (horizon - t)
     later = min(look.waiting, max(rest, 0) // horizon)  # branches that can still be opened at the end
     idle, needed = rest - later * horizon, (later + 1) * t
-    if idle <= 0 or later >= look.waiting or needed > look.left or gains.beta is None or gains.spread is None:
+    if idle <= 0 or later >= look.waiting or needed > look.left or trend is None or b is None:
         return Move.EXTEND, reasons
     ends, more = n + later, n + later + 1
     length = min(t + (look.left - needed) / more, horizon)
-    change = policy.lean * gains.beta * math.log(length / horizon) + gains.spread * (1 / more - 1 / ends)
+    change = float((trend.gain(horizon) - trend.gain(length))[0]) + b * (1 / more - 1 / ends)
     words = f"{ends} branches to the end leave {idle:,} tokens; {more} of {length:,.0f} instead"
     if change < 0:
         return Move.OPEN, (f"{words} take {-change:.2g} nats off",)
@@ -194,43 +263,35 @@ def _spends(
 
 
 def _fewer(
-    look: Look, policy: Policy, drawn: Array, among: Array, reasons: tuple[str, ...], *, n: int
+    look: Look, policy: Policy, trend: Trend | None, spread: Array | None, reasons: tuple[str, ...], *, n: int
 ) -> tuple[int, tuple[str, ...]]:
     """How many branches go on with what is left; 0: it ends here, since that is not promised to be better."""
     fewer = 0 if look.step is None else min(look.left // look.step, n - 1)
-    if not fewer or look.step is None or policy.shorten is None:
+    if not fewer or look.step is None or policy.shorten is None or trend is None or spread is None:
         return 0, reasons
-    tables = look.tables[-policy.looks :]
-    length = math.log(1 + look.step / tables[-1].tokens)
-    change = policy.lean * _slope(tables, drawn, among) * length + _spread(tables[-1], drawn, among) * (
-        1 / fewer - 1 / n
-    )
-    better = float(np.mean(change < 0))
+    better = float(np.mean(trend.gain(trend.now + look.step) > spread * (1 / fewer - 1 / n)))
     words = f"{look.left:,} tokens extend {fewer} of {n} branches, which is better in {better:.0%} of draws"
     return (fewer, (words,)) if better > policy.shorten else (0, (*reasons, words))
 
 
-def _gains(look: Look, policy: Policy, drawn: Array, among: Array, *, horizon: int) -> Gains:
+def _gains(look: Look, trends: Sequence[Trend | None], spreads: Sequence[Array | None], *, horizon: int) -> Gains:
     """At the price of one more branch, dC = t, so r = 1. Branches are drawn by weights, as documents are."""
-    n, tables = len(look.live), look.tables[-policy.looks :]
-    even = np.ones((1, n))
-    every = np.ones((1, drawn.shape[1]))
-    if n < 2:
-        return Gains(extend=None, open=None, sure=None, beta=None, spread=None)
-    spread = _spread(tables[-1], drawn, among)
-    opened = spread * (1 / n - 1 / (n + 1))
-    plain = float(_spread(tables[-1], every, even)[0])
-    beta, extended, sure, fewer = None, None, None, None
-    if len(tables) > 1:
-        slopes = _slope(tables, drawn, among)
-        beta = float(_slope(tables, every, even)[0])
-        extended = -policy.lean * beta * math.log(1 + 1 / n)
-        sure = float(np.mean(opened > -policy.lean * slopes * math.log(1 + 1 / n)))
-        t = tables[-1].tokens
-        length, shorter = (min(t + look.left / m, horizon) for m in (n - 1, n))
-        fewer = float(np.mean(-policy.lean * slopes * math.log(length / shorter) > spread * (1 / (n - 1) - 1 / n)))
-    opening = plain * (1 / n - 1 / (n + 1))
-    return Gains(extend=extended, open=opening, sure=sure, beta=beta, spread=plain, fewer=fewer)
+    (trend, plain), (spread, b), n = trends, spreads, len(look.live)
+    if spread is None or b is None:
+        return Gains()
+    share = 1 / n - 1 / (n + 1)
+    if trend is None or plain is None:
+        return Gains(open=float(b[0]) * share, spread=float(b[0]))
+    t = trend.now
+    length, shorter = (min(t + look.left / m, horizon) for m in (n - 1, n))
+    return Gains(
+        extend=float(plain.gain(t * (1 + 1 / n))[0]),
+        open=float(b[0]) * share,
+        sure=float(np.mean(spread * share > trend.gain(t * (1 + 1 / n)))),
+        beta=-float((plain.alpha * plain.p)[0]),
+        spread=float(b[0]),
+        fewer=float(np.mean(trend.gain(length) - trend.gain(shorter) > spread * (1 / (n - 1) - 1 / n))),
+    )
 
 
 def _losses(sums: Array, targets: Array, drawn: Array) -> Array:
@@ -249,19 +310,25 @@ def _spread(table: Table, drawn: Array, among: Array) -> Array:
     return 2 * total / weight
 
 
-def _slope(tables: Sequence[Table], drawn: Array, among: Array) -> Array:
-    """beta: the slope of the soup's loss over log t, in every draw; mean anchor less b (1 - 1/N)."""
-    n = among.shape[1]
-    share = among / among.sum(axis=1, keepdims=True)
-    curve = np.array(
-        [
-            np.einsum("dn,nd->d", share, _losses(t.anchors, t.targets, drawn)) - _spread(t, drawn, among) * (1 - 1 / n)
-            for t in tables
-        ]
-    )
-    x = np.log([t.tokens for t in tables])
-    x = x - x.mean()
-    return x @ curve / (x @ x)
+def _trend(tables: Sequence[Table], drawn: Array, among: Array, *, lean: float) -> Trend | None:
+    """alpha and p in every draw, of the mean anchor less b (1 - 1/N); None where one look shows no slope."""
+    if len(tables) < 2:
+        return None
+    n, share = among.shape[1], among / among.sum(axis=1, keepdims=True)
+
+    def soup(t: Table) -> Array:
+        mean = np.einsum("dn,nd->d", share, _losses(t.anchors, t.targets, drawn))
+        return mean - _spread(t, drawn, among) * (1 - 1 / n) if n > 1 else mean
+
+    curve = np.array([soup(t) for t in tables])
+    curve = curve - curve.mean(axis=0)
+    tried = np.array(P_TRIED if len(tables) > 2 else [ASSUMED_P])
+    x = np.array([t.tokens / tables[-1].tokens for t in tables])[:, None] ** -tried
+    x = x - x.mean(axis=0)
+    alpha = np.maximum((x.T @ curve) / np.sum(x**2, axis=0)[:, None], 0.0)  # powers x draws: a longer run loses nothing
+    error = np.sum((curve[:, None] - x[:, :, None] * alpha) ** 2, axis=0)
+    best = error.argmin(axis=0)
+    return Trend(now=tables[-1].tokens, alpha=lean * alpha[best, np.arange(len(best))], p=tried[best])
 
 
 def _soup(table: Table, drawn: Array, members: Collection[int]) -> Array:
@@ -275,20 +342,10 @@ def _soup(table: Table, drawn: Array, members: Collection[int]) -> Array:
     return np.asarray(total, np.float64)
 
 
-def _suspected(table: Table, live: Sequence[str], drawn: Array, *, share: float) -> dict[str, float]:
-    """Branches but the baseline without which the soup is better in more than this share of draws; the surest first."""
-    every = range(len(live))
-    if len(live) < 2:
+def _suspected(table: Table, members: Sequence[int], drawn: Array, *, share: float) -> dict[int, float]:
+    """Members but the baseline without which the soup is better in more than this share of draws; the surest first."""
+    if len(members) < 2:
         return {}
-    whole = _soup(table, drawn, every)
-    better = {live[i]: float(np.mean(_soup(table, drawn, [j for j in every if j != i]) < whole)) for i in every if i}
-    return {name: better[name] for name in sorted(better, key=lambda name: -better[name]) if better[name] > share}
-
-
-def _abandoned(look: Look, policy: Policy, *, tolerance: float, horizon: int) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in look.live[1:]:
-        expected = drift(look.loss_gaps.get(name, ()), horizon=horizon)
-        if expected is not None and (p := expected.above(tolerance)) > policy.abandon:
-            found[name] = f"P(J > {tolerance:.1%} at the horizon) = {p:.2f}, J = {look.loss_gaps[name][-1][1]:+.2%} now"
-    return found
+    whole = _soup(table, drawn, members)
+    better = {i: float(np.mean(_soup(table, drawn, [j for j in members if j != i]) < whole)) for i in members if i}
+    return {i: better[i] for i in sorted(better, key=lambda i: -better[i]) if better[i] > share}

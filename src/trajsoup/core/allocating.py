@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trajsoup.core.adaptive import Curve, Decision, Look, Move, Policy, Table, decide
+from trajsoup.core.adaptive import Course, Decision, Look, Move, Policy, Table, decide
 from trajsoup.errors import TheoryError
 
 
@@ -37,8 +37,8 @@ class World(Protocol):
         """Score anchors and pairs of branches at a position, at the K of least loss of their soup."""
         ...
 
-    def loss_gaps(self, branch: str, tokens: int) -> Curve:
-        """J of a branch against tokens, up to a position."""
+    def course(self, branch: str, tokens: int) -> Course:
+        """J of a branch, up to a position."""
         ...
 
 
@@ -66,7 +66,7 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
             "earlier, or raise it"
         )
     live = [waiting.pop(0) for _ in range(start)]
-    at, spent = 0, start * positions[0]
+    at, end, spent = 0, len(positions) - 1, start * positions[0]
     decisions: list[Decision] = []
     stopped: dict[str, int] = {}
     suspected: dict[int, tuple[str, ...]] = {}  # by position
@@ -87,13 +87,13 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
             live=tuple(live),
             tables=tuple(world.table(live, p) for p in positions[max(at + 1 - policy.looks, 0) : at + 1]),
             left=budget - spent,
-            step=positions[at + 1] - positions[at] if at + 1 < len(positions) else None,
+            step=positions[at + 1] - positions[at] if at < end else None,
             waiting=len(waiting),
-            loss_gaps={name: world.loss_gaps(name, positions[at]) for name in live[1:]},
+            courses={name: world.course(name, positions[at]) for name in live[1:]},
             suspected=suspected.get(at - 1, ()),
-            shown=next((d.gains for d in reversed(decisions) if d.gains.beta is not None), None),
+            spread=next((d.gains.spread for d in reversed(decisions) if d.gains.spread is not None), None),
         )
-        made = decide(look, policy, tolerance=tolerance, horizon=positions[-1])
+        made = decide(look, policy, tolerance=tolerance, horizon=positions[end])
         decisions.append(made)
         suspected[at] = made.suspected
         for name in made.stopped:
@@ -101,7 +101,9 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
             stopped[name] = positions[at]
         if made.move is Move.END:
             break
-        if made.move is Move.OPEN:
+        if made.move is Move.BACK:
+            at = end = at - 1
+        elif made.move is Move.OPEN:
             live.append(waiting.pop(0))
             spent += positions[at]
             reach(live[-1:])

@@ -4,6 +4,7 @@
 
 J is taken for a random walk with drift in log t, as losses are about straight there. The drift is drawn towards zero as
 far as its own error allows, so that a few noisy increments promise nothing; the spread is Student's, of few increments.
+Where J is now, the last few values say together, as they do for the screen: one checkpoint alone jumps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trajsoup.core.numerics import t_probability
+from trajsoup.core.screening import SMOOTHED
 
 FEWEST = 3  # values of J: two increments
 
@@ -48,8 +50,9 @@ def drift(gaps: Sequence[tuple[int, float]], *, horizon: int) -> Drift | None:
     rate_error = jitter / float(steps.sum())  # its variance
     kept = max(1 - rate_error / rate**2, 0.0) if rate else 0.0
     left = math.log(horizon) - float(position[-1])
+    since = math.log(horizon) - float(position[-SMOOTHED:].mean())
     return Drift(
-        expected=float(value[-1]) + kept * rate * left,
+        expected=float(value[-SMOOTHED:].mean()) + kept * rate * since,
         error=math.sqrt(jitter * left + rate_error * left**2),
         degrees=degrees,
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScoreError
 
+PIECES = 10  # parts of a probe
 FEWEST = 30  # effective documents: what is said of fewer holds too seldom to be said
 
 
@@ -101,6 +102,13 @@ class DocumentLosses:
             raise ScoreError("no document has a positive weight: give at least one source a positive weight")
         used = weights > 0
         return float((self.nll[used] * weights[used]).sum()) / total
+
+    def pieces(self, most: int = PIECES) -> tuple[float, ...]:
+        """The loss on up to `most` parts of the documents, every part of whole documents dealt out in turn."""
+        if len(self.nll) < 2:
+            return ()
+        parts = [slice(i, None, most) for i in range(min(most, len(self.nll)))]
+        return tuple(float(self.nll[part].sum() / self.targets[part].sum()) for part in parts)
 
     def by_source(self, *, per: Per = Per.TOKEN) -> dict[str, float]:
         """The loss of each source alone."""

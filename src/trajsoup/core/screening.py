@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -28,6 +28,7 @@ SPREAD = 2.0  # standard deviations of J that its spread reaches to each side, w
 # The same of 1, 2, ... values, where few tell what one is: 95 % of Student's t, without scipy.
 OF_FEW = (4.30, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 LIKE = 2.0  # losses that are means of stretches this many times apart in length are not alike
+SMOOTHED = 4  # checkpoints on the probe that a training loss is a mean over
 LAST = 7  # values of J, up to a position, that tell its noise there
 
 
@@ -96,6 +97,16 @@ class Verdict:
         if self.spread is None:
             return f"{self.loss_gap:+.2%}" + (", spread unknown" if self.loss_gap else "")  # exactly 0: the baseline
         return f"{self.loss_gap:+.2%} ± {self.spread:.2%}"
+
+
+def smoothed(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The loss on the probe as a mean over each checkpoint and the few before it, since one checkpoint alone jumps."""
+    found: list[Candidate] = []
+    kept: list[float] = []
+    for c in candidates:
+        kept = [*kept, *([] if c.train_loss is None else [c.train_loss])][-SMOOTHED:]
+        found.append(c if c.train_loss is None else replace(c, train_loss=math.fsum(kept) / len(kept)))
+    return tuple(found)
 
 
 def screen(

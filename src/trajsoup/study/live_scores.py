@@ -81,5 +81,8 @@ class LiveScores:
             losses, on_probe = scores[c.key].losses, probe[c.key].losses
             accuracy = scores[c.key].overall_average if evaluation.rank_by is Signal.ACCURACY else None
             loss = float("nan") if losses is None else losses.loss()
-            self._known[c.key] = dataclasses.replace(c, val_loss=loss, accuracy=accuracy)
-            self.probe[c.branch, c.tokens] = None if on_probe is None else on_probe.loss()
+            training = self.probe[c.branch, c.tokens] = None if on_probe is None else on_probe.loss()
+            pieces = () if on_probe is None else on_probe.pieces()
+            self._known[c.key] = dataclasses.replace(
+                c, val_loss=loss, accuracy=accuracy, train_loss=training, train_pieces=pieces
+            )

@@ -6,7 +6,6 @@ Setup -> corpus, fork point, checkpoints, pools (from the train and validation r
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from trajsoup.core.methods.asking import Descend, Descending, Measure, Scoring, Slope
 from trajsoup.core.pool import Candidate, Pool, Unit
+from trajsoup.core.screening import smoothed
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row
 from trajsoup.core.splits import Split
@@ -36,7 +36,7 @@ from trajsoup.study.records.files import Records
 from trajsoup.study.records.retention import RetentionRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.train import TrainedBranch, TrainRecord
-from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
+from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, OnScore, Scorer, make_scorer
 from trajsoup.study.sweeps.table import Sweep, sweep_entries
 from trajsoup.study.train.branches import OnProgress
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from trajsoup.core.gram import Gram
 
 SCORES = "scores"
-SMOOTHED = 4  # checkpoints that the screen's training loss is a mean over
 RESIDENT_BYTES = 1 << 30  # checkpoints held in memory from the first read on; a larger pool is read by every pass
 
 
@@ -243,8 +242,6 @@ class Workbench:
         record: ValidationRecord = self.records.require(ValidationRecord)
         known = {c.key: c for c in record.scored}
         nan = float("nan")
-        bare = self.bare_pools()
-        smoothed = {key: loss for pool in bare for run in pool.runs for key, loss in _smoothed(run, known).items()}
         foreign = self.setup.runs.pools() if isinstance(self.setup, ForeignStudy) else ()
         logged = {(c.branch, c.tokens): c for pool in foreign for c in pool.candidates}
 
@@ -252,13 +249,14 @@ class Workbench:
             c = known[candidate.key]
             candidate = replace(candidate, val_loss=nan if c.loss is None else c.loss, accuracy=c.accuracy)
             if self.has_probe:
-                return replace(candidate, train_loss=smoothed[candidate.key], train_pieces=c.probe_pieces)
+                return replace(candidate, train_loss=c.probe_loss, train_pieces=c.probe_pieces)
             own = logged[c.branch, c.tokens]
             return replace(
                 candidate, train_loss=own.train_loss, train_error=own.train_error, window_tokens=own.window_tokens
             )
 
-        return tuple(pool.over(lambda found: tuple(map(scored, found))) for pool in bare)
+        pools = tuple(pool.over(lambda found: tuple(map(scored, found))) for pool in self.bare_pools())
+        return tuple(pool.over(smoothed) for pool in pools) if self.has_probe else pools
 
     def field(self) -> Field:
         """What entries are made of."""
@@ -329,14 +327,3 @@ class Workbench:
         """
         tasks = self.setup.evaluation.rank_by is Signal.ACCURACY
         return lambda rows: self.scorer.validate(rows, what=what, tasks=tasks)
-
-
-def _smoothed(pool: Pool, known: Mapping[str, ScoredCheckpoint]) -> dict[str, float | None]:
-    """By checkpoint: the loss on the probe, a mean over it and the few before it, since one checkpoint alone jumps."""
-    found: dict[str, float | None] = {}
-    kept: list[float] = []
-    for candidate in pool.candidates:
-        loss = known[candidate.key].probe_loss
-        kept = [*kept, *([] if loss is None else [loss])][-SMOOTHED:]
-        found[candidate.key] = None if loss is None else math.fsum(kept) / len(kept)
-    return found

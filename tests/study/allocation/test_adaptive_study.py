@@ -6,6 +6,7 @@ import pytest
 
 from tests.lm.stand_in import SEQUENCE
 from tests.study.tiny_study import TEXT, make_fork_point, make_study, small_documents
+from trajsoup.core import adaptive
 from trajsoup.core.adaptive import Move
 from trajsoup.errors import StudyError
 from trajsoup.merge.verify import verify_soup
@@ -89,6 +90,23 @@ def test_a_study_that_was_killed_makes_the_same_decisions_from_what_is_there(ran
     again = run(folder, study, stages=("plan", "train"))
     assert again.require(AllocationRecord) == record
     assert again.require(TrainRecord) == before
+
+
+def test_what_was_trained_beyond_the_position_that_a_study_goes_back_to_is_no_part_of_it(
+    tmp_path, fork_point, monkeypatch
+):
+    monkeypatch.setattr(adaptive, "_back", lambda look: look.step is None and look.tables[-1].tokens == HORIZON)
+    more = f"    allocation: {{tokens: {2 * HORIZON}, looks: 3, sure: 1, drop: 1, shorten: 1}}\n"
+    study = make_study(tmp_path, fork_point, more=more)
+    records = run(tmp_path, study, stages=("plan", "train"))
+    record = records.require(AllocationRecord)
+    assert Move.BACK in [decision.move for decision in record.decisions]
+    assert record.tokens == record.positions[-2]
+    assert record.spent <= record.budget
+    for branch in records.require(TrainRecord).branches:
+        assert max(c.tokens for c in branch.checkpoints) == branch.tokens == record.tokens
+    shutil.rmtree(study.output / "records")
+    assert run(tmp_path, study, stages=("plan", "train")).require(AllocationRecord) == record
 
 
 def test_looks_are_where_branches_save_and_the_baseline_comes_first(tmp_path, fork_point):

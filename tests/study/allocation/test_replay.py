@@ -76,7 +76,7 @@ def test_a_look_knows_nothing_of_later_checkpoints(world):
     tokens = {c.key: c.tokens for pool in world.bench.pools() for c in pool.candidates}
     assert max(tokens[key] for key in row.weights) <= first
     assert len(row.weights) == len(branches) * k
-    assert max(at for at, _ in world.loss_gaps("EXP2", first)) <= first
+    assert max(at for at, _ in world.course("EXP2", first).gaps) <= first
 
 
 def test_games_spend_no_more_than_the_budget_and_end_where_they_say(world):

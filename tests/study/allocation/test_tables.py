@@ -2,8 +2,10 @@
 
 import pytest
 
+from trajsoup.core.pool import Candidate, Pool
+from trajsoup.core.screening import screen
 from trajsoup.errors import StudyError
-from trajsoup.study.allocation.tables import look_positions, loss_gaps
+from trajsoup.study.allocation.tables import course, look_positions
 
 SAVED = [100 * i for i in range(1, 25)]
 
@@ -27,5 +29,20 @@ def test_one_look_is_the_end_and_its_half():
 
 def test_j_is_relative_to_the_baseline_at_the_same_tokens_and_knows_nothing_later():
     probe = {("a", 100): 2.0, ("b", 100): 2.1, ("a", 200): 1.0, ("b", 200): 1.5, ("b", 300): 1.0, ("a", 300): None}
-    assert loss_gaps(probe, "b", baseline="a", tokens=100) == [(100, pytest.approx(0.05))]
-    assert [at for at, _ in loss_gaps(probe, "b", baseline="a", tokens=900)] == [100, 200]
+    pools = [
+        Pool(
+            branch=branch,
+            candidates=tuple(
+                Candidate(
+                    key=f"{branch}{at}", branch=branch, tokens=at, train_loss=loss, train_pieces=(loss, loss * far)
+                )
+                for (name, at), loss in probe.items()
+                if name == branch and loss is not None
+            ),
+        )
+        for branch, far in (("a", 1.0), ("b", 1.2))
+    ]
+    first = course(pools, "b", probe, baseline="a", tokens=100)
+    assert first.gaps == [(100, pytest.approx(0.05))]
+    assert first.spread == screen([p.until(100) for p in pools], baseline="a")[1].spread > 0
+    assert [at for at, _ in course(pools, "b", probe, baseline="a", tokens=900).gaps] == [100, 200]

@@ -3,7 +3,7 @@ import pytest
 
 from trajsoup.core.scores import DocumentLosses
 from trajsoup.study.records.validation import ScoredCheckpoint
-from trajsoup.study.stages.validation import pieces_of, saturation
+from trajsoup.study.stages.validation import saturation
 
 
 def branch(name, *losses):
@@ -25,6 +25,6 @@ def test_a_branch_that_does_not_improve_or_is_too_short_has_none():
 
 def test_pieces_of_the_probe_are_whole_documents_and_weigh_up_to_its_loss():
     losses = DocumentLosses(nll=np.array([2.0, 9.0, 4.0, 3.0]), targets=np.array([1, 3, 2, 1]))
-    assert pieces_of(losses, most=2) == (2.0, 3.0)  # (2 + 4) / 3 and (9 + 3) / 4
-    assert len(pieces_of(losses)) == 4
-    assert pieces_of(DocumentLosses(nll=np.array([2.0]), targets=np.array([1]))) == ()
+    assert losses.pieces(2) == (2.0, 3.0)  # (2 + 4) / 3 and (9 + 3) / 4
+    assert len(losses.pieces()) == 4
+    assert DocumentLosses(nll=np.array([2.0]), targets=np.array([1])).pieces() == ()

@@ -14,13 +14,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.adaptive import Curve, Policy, Table
+from trajsoup.core.adaptive import Course, Policy, Table
 from trajsoup.core.allocating import Played, play, statics
 from trajsoup.core.replay import Replayed, above_best, mean_over_orders
 from trajsoup.core.scores import DocumentLosses, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
-from trajsoup.study.allocation.tables import look_positions, look_rows, look_table, loss_gaps
+from trajsoup.study.allocation.tables import course, look_positions, look_rows, look_table
 from trajsoup.study.records.validation import ValidationRecord
 from trajsoup.study.workbench import Workbench
 
@@ -72,9 +72,9 @@ class FinishedWorld:
         rows = [row for at in found for by_group in at.values() for row in by_group.values()]
         return self.bench.scorer.validate(rows, what="looks", tasks=False)
 
-    def loss_gaps(self, branch: str, tokens: int) -> Curve:
+    def course(self, branch: str, tokens: int) -> Course:
         """J on the probe of training documents, checkpoint by checkpoint."""
-        return loss_gaps(self._probe, branch, baseline=self.names[0], tokens=tokens)
+        return course(list(self._pools.values()), branch, self._probe, baseline=self.names[0], tokens=tokens)
 
     def reordered(self, names: Sequence[str]) -> FinishedWorld:
         """The same world with branches opened in another order; what is known stays known."""

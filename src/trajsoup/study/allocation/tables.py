@@ -7,13 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from trajsoup.core.adaptive import Table
+from trajsoup.core.adaptive import Course, Table
 from trajsoup.core.methods.asking import Scoring
 from trajsoup.core.pool import Pool
+from trajsoup.core.screening import screen
 from trajsoup.core.selection import usable as finite
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
 from trajsoup.errors import StudyError
+
+Probe = Mapping[tuple[str, int], float | None]  # branch, tokens -> loss on training documents
 
 
 def look_positions(saved: Collection[int], *, looks: int, fewest: int) -> tuple[int, ...]:
@@ -79,13 +82,13 @@ def look_table(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int], scoring
     return min(finite or tables, key=lambda t: (t.loss, t.k))
 
 
-def loss_gaps(
-    probe: Mapping[tuple[str, int], float | None], branch: str, *, baseline: str, tokens: int
-) -> list[tuple[int, float]]:
-    """J against tokens where both were scored, up to a position."""
-    found: list[tuple[int, float]] = []
+def course(pools: Sequence[Pool], branch: str, probe: Probe, *, baseline: str, tokens: int) -> Course:
+    """J against tokens where both were scored, up to a position; its spread is the screen's, of smoothed losses there."""
+    gaps: list[tuple[int, float]] = []
     for (name, at), loss in sorted(probe.items()):
         reference = probe.get((baseline, at))
         if name == branch and at <= tokens and loss is not None and reference:
-            found.append((at, loss / reference - 1))
-    return found
+            gaps.append((at, loss / reference - 1))
+    both = [pool.until(tokens) for pool in pools if pool.branch in (branch, baseline)]
+    spread = next(v.spread for v in screen(both, baseline=baseline) if v.branch == branch)
+    return Course(gaps=gaps, spread=spread or 0.0)

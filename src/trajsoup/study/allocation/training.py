@@ -13,10 +13,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trajsoup.core.adaptive import Curve, Table
+from trajsoup.core.adaptive import Course, Table
 from trajsoup.core.allocating import Played, play
 from trajsoup.core.pool import Pool
-from trajsoup.study.allocation.tables import look_positions, look_table, loss_gaps
+from trajsoup.core.screening import smoothed
+from trajsoup.study.allocation.tables import course, look_positions, look_table
 from trajsoup.study.file.allocation import Adaptive
 from trajsoup.study.file.study import Study
 from trajsoup.study.live_scores import LiveScores
@@ -102,10 +103,10 @@ class TrainingWorld:
         scoring = lambda rows: self._live.scorer.validate(rows, what="looks", tasks=False)  # noqa: E731
         return look_table(pools, tokens=tokens, ks=ks, scoring=scoring)
 
-    def loss_gaps(self, branch: str, tokens: int) -> Curve:
+    def course(self, branch: str, tokens: int) -> Course:
         """J on the probe of training documents, checkpoint by checkpoint."""
-        self._pools([self.names[0], branch], tokens)
-        return loss_gaps(self._live.probe, branch, baseline=self.names[0], tokens=tokens)
+        pools = [pool.over(smoothed) for pool in self._pools([self.names[0], branch], tokens)]
+        return course(pools, branch, self._live.probe, baseline=self.names[0], tokens=tokens)
 
     def _pools(self, branches: Sequence[str], tokens: int) -> list[Pool]:
         """Every checkpoint by the position with its scores, in the order of the branches."""

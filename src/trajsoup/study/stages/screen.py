@@ -5,12 +5,12 @@ At every position where a branch saved: a soup is made of branches that pass at 
 
 from __future__ import annotations
 
-from trajsoup.core.screening import Verdict, median_branch, screen, screened_at
+from trajsoup.core.screening import SMOOTHED, Verdict, median_branch, screen, screened_at
 from trajsoup.errors import ScreenError
 from trajsoup.study.records.plan import PlanRecord
 from trajsoup.study.records.screen import ScreenRecord
 from trajsoup.study.records.validation import ValidationRecord
-from trajsoup.study.workbench import SMOOTHED, Workbench
+from trajsoup.study.workbench import Workbench
 
 
 def screen_stage(bench: Workbench) -> bool:

@@ -93,6 +93,7 @@ def _record(
             for key, one in deleted.items()
             if one.run == run.name
         ]
+        known = [c for c in (*there, *gone) if c.tokens <= outcome.tokens]  # adaptive branches may have been too long
         branches[run.apart].append(
             TrainedBranch(
                 branch=run.branch,
@@ -100,7 +101,7 @@ def _record(
                 tokens=outcome.tokens,
                 message=outcome.message,
                 metrics=f"branches/{run.name}/{METRICS}" if (folder / METRICS).is_file() else None,
-                checkpoints=tuple(sorted([*there, *gone], key=lambda c: c.tokens)),
+                checkpoints=tuple(sorted(known, key=lambda c: c.tokens)),
                 apart_for=run.positions.horizon if run.apart else None,
             )
         )

@@ -6,15 +6,12 @@ import math
 from collections.abc import Sequence
 
 from trajsoup.core.pool import Candidate
-from trajsoup.core.scores import DocumentLosses
 from trajsoup.core.splits import Split
 from trajsoup.study.records.files import digest_of
 from trajsoup.study.records.train import TrainRecord
 from trajsoup.study.records.validation import ScoredCheckpoint, ValidationRecord
 from trajsoup.study.score.scorer import FORK_POINT, single, singles
 from trajsoup.study.workbench import Workbench
-
-PIECES = 10  # parts of the probe
 
 
 def validation_stage(bench: Workbench) -> bool:
@@ -34,18 +31,19 @@ def validation_stage(bench: Workbench) -> bool:
             else {}
         )
         losses = {name: s.losses.loss() if s.losses is not None else None for name, s in scores.items()}
-        on_probe = {name: s.losses.loss() if s.losses is not None else None for name, s in probe.items()}
+        on_probe = {name: s.losses for name, s in probe.items() if s.losses is not None}
         fork = scores.get(FORK_POINT)
 
         def scored(c: Candidate) -> ScoredCheckpoint:
+            training = on_probe.get(c.key)
             return ScoredCheckpoint(
                 key=c.key,
                 branch=c.branch,
                 tokens=c.tokens,
                 loss=losses[c.key],
                 accuracy=scores[c.key].overall_average,
-                probe_loss=on_probe.get(c.key),
-                probe_pieces=pieces_of(probe[c.key].losses) if bench.has_probe else (),
+                probe_loss=None if training is None else training.loss(),
+                probe_pieces=() if training is None else training.pieces(),
                 categories=scores[c.key].category_means,
             )
 
@@ -62,14 +60,6 @@ def validation_stage(bench: Workbench) -> bool:
         )
 
     return bench.records.ensure(ValidationRecord, inputs, make)
-
-
-def pieces_of(losses: DocumentLosses | None, *, most: int = PIECES) -> tuple[float, ...]:
-    """The loss on up to `most` parts of the documents, every part of whole documents dealt out in turn."""
-    if losses is None or len(losses.nll) < 2:
-        return ()
-    parts = [slice(i, None, most) for i in range(min(most, len(losses.nll)))]
-    return tuple(float(losses.nll[part].sum() / losses.targets[part].sum()) for part in parts)
 
 
 def saturation(checkpoints: Sequence[ScoredCheckpoint]) -> dict[str, float]:
