@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what a type checker and an editor see; a test keeps the two
     from trajsoup.merge.choice import Choice as Choice
     from trajsoup.merge.doctor import examine as examine
     from trajsoup.merge.make import make_soup as make_soup
+    from trajsoup.merge.plan import OutputForm as OutputForm
     from trajsoup.merge.plan import explicit_row as explicit_row
     from trajsoup.merge.plan import plan_row as plan_row
     from trajsoup.merge.plan import plan_soup as plan_soup
@@ -88,7 +89,7 @@ else:
         "merge.choice": ("Choice",),
         "merge.doctor": ("examine",),
         "merge.make": ("make_soup",),
-        "merge.plan": ("explicit_row", "plan_row", "plan_soup"),
+        "merge.plan": ("OutputForm", "explicit_row", "plan_row", "plan_soup"),
         "merge.verify": ("verify_soup",),
         "report.writing": ("write_report",),
         "store.checkpoint": ("open_checkpoint",),

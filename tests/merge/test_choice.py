@@ -9,7 +9,7 @@ from trajsoup.core.scores import DocumentLosses, ValidationScores
 from trajsoup.core.signal import Signal
 from trajsoup.errors import ScreenError, SelectionError, UnansweredError
 from trajsoup.merge.branches import Branch, Branches
-from trajsoup.merge.choice import Choice, choose
+from trajsoup.merge.choice import Choice, decide, row_of
 from trajsoup.store.runs import Saved
 
 
@@ -30,6 +30,11 @@ def branch(name, val_losses, *, train_loss=2.0, accuracies=None, path="/runs"):
 
 def study(*branches, **settings):
     return Branches(branches=branches, baseline=branches[0].name, **settings)
+
+
+def choose(*given, **answering):
+    decision, verdicts, notes = decide(*given, **answering)
+    return row_of(decision, given[1]), verdicts, notes
 
 
 def names(row):

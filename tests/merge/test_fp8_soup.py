@@ -13,7 +13,7 @@ from trajsoup.engine.gram import gram
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, MismatchError, NonfiniteError, OutputError, VerifyError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, mean_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, mean_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.fp8 import DECODED, Blocks, encoded, quantised
@@ -86,7 +86,7 @@ def test_compiled_and_plain_quantisation_have_the_same_bits():
 
 
 def test_to_bf16_the_scales_and_the_quantisation_of_the_config_disappear(folders, tmp_path):
-    make_soup(plan_row(mean_row(folders), dtype="bf16"), tmp_path / "soup")
+    make_soup(plan_row(mean_row(folders), form=OutputForm(dtype="bf16")), tmp_path / "soup")
     found = load(tmp_path / "soup")
     assert not any(name.endswith("_scale_inv") for name in found)
     assert "quantization_config" not in json.loads((tmp_path / "soup" / "config.json").read_text())
@@ -105,7 +105,7 @@ def test_the_soup_of_one_precision_is_that_of_the_same_weights_in_fp32(folders, 
             own[name] = fp8.dequantised(own[name], own.pop(f"{name}_scale_inv"))
         plain.append(write_checkpoint(tmp_path / f"plain{seed}", own, config={"model_type": "toy"}))
     for name, inputs in (("fp8", folders), ("plain", plain)):
-        make_soup(plan_row(mean_row(inputs), dtype="fp32"), tmp_path / name / "soup")
+        make_soup(plan_row(mean_row(inputs), form=OutputForm(dtype="fp32")), tmp_path / name / "soup")
     a, b = load(tmp_path / "fp8" / "soup"), load(tmp_path / "plain" / "soup")
     assert a.keys() == b.keys()
     assert all(torch.equal(a[name], b[name]) for name in a)
@@ -115,7 +115,7 @@ def test_the_soup_of_one_precision_is_that_of_the_same_weights_in_fp32(folders, 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_verify_quantises_again_and_sees_a_changed_code_or_scale(folders, tmp_path, full):
-    make_soup(plan_row(mean_row(folders), shard_bytes=100_000), tmp_path / "soup", digest=None)
+    make_soup(plan_row(mean_row(folders), form=OutputForm(shard_bytes=100_000)), tmp_path / "soup", digest=None)
     assert len(list((tmp_path / "soup").glob("*.safetensors"))) > 1
     result = verify_soup(tmp_path / "soup", full=full)
     assert result.tensors == 5

@@ -15,7 +15,7 @@ from tests.runs import equal, load
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.formats.lora import Lora
@@ -93,12 +93,12 @@ def test_the_soup_is_the_mean_of_what_peft_merges(trained, tmp_path):
 
 def test_the_bits_do_not_depend_on_blocks_and_are_those_of_the_merged_models_in_safetensors(trained, tmp_path):
     inputs = {str(trained / f"adapter{seed}"): weight for seed, weight in ((1, 0.25), (2, 0.75))}
-    plan = plan_row(explicit_row(inputs), lora=True)
+    plan = plan_row(explicit_row(inputs), form=OutputForm(lora=True))
     for number, options in enumerate((Options(), Options(block_bytes=4096, workers=3, accelerate=False))):
         make_soup(plan, tmp_path / f"soup{number}", options=options)
     assert equal(load(tmp_path / "soup0"), load(tmp_path / "soup1"))
     for seed in (1, 2):  # each alone is the merged model: averaged again from safetensors, it is the same soup
-        alone = plan_row(explicit_row({str(trained / f"adapter{seed}"): 1.0}), lora=True)
+        alone = plan_row(explicit_row({str(trained / f"adapter{seed}"): 1.0}), form=OutputForm(lora=True))
         make_soup(alone, tmp_path / f"full{seed}")
     full = plan_row(explicit_row({str(tmp_path / "full1"): 0.25, str(tmp_path / "full2"): 0.75}))
     make_soup(full, tmp_path / "again")
@@ -110,8 +110,8 @@ def test_a_base_in_bf16_is_rounded_once_after_the_mean(trained, tmp_path):
     shutil.copytree(trained / "base", tmp_path / "base")
     save_file(base, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
     inputs = explicit_row({str(trained / f"adapter{seed}"): 0.5 for seed in (1, 2)})
-    make_soup(plan_row(inputs, lora=True, fork_point=tmp_path / "base"), tmp_path / "soup")
-    wide = plan_row(inputs, lora=True, fork_point=tmp_path / "base", dtype="fp32")
+    make_soup(plan_row(inputs, form=OutputForm(lora=True), fork_point=tmp_path / "base"), tmp_path / "soup")
+    wide = plan_row(inputs, fork_point=tmp_path / "base", form=OutputForm(lora=True, dtype="fp32"))
     make_soup(wide, tmp_path / "wide")
     expected = {name: t.bfloat16() for name, t in load(tmp_path / "wide").items()}
     assert equal(load(tmp_path / "soup"), expected)
@@ -185,15 +185,15 @@ def test_without_the_option_an_adapter_is_refused_and_the_option_is_named(plain,
     assert "takes adapter" in said
     lone = explicit_row({str(plain / "adapter"): 0.5, str(plain / "base"): 0.5})
     with pytest.raises(CheckpointError, match="takes adapters only"):
-        plan_row(lone, lora=True, fork_point=plain / "base")
+        plan_row(lone, form=OutputForm(lora=True), fork_point=plain / "base")
 
 
 def test_an_adapter_whose_base_is_elsewhere_asks_for_the_fork_point(plain, tmp_path):
     adapter = changed_config(tmp_path / "adapter", plain / "adapter", base_model_name_or_path="meta/llama")
     row = explicit_row({str(adapter): 1.0})
     with pytest.raises(CheckpointError, match="name the base model's with --fork-point"):
-        plan_row(row, lora=True)
-    make_soup(plan_row(row, lora=True, fork_point=plain / "base"), tmp_path / "soup")
+        plan_row(row, form=OutputForm(lora=True))
+    make_soup(plan_row(row, form=OutputForm(lora=True), fork_point=plain / "base"), tmp_path / "soup")
     found = load(tmp_path / "soup")
     assert torch.equal(found["m.weight"], torch.full((6, 4), 1 + 4 / 2 * 2.0))
     assert torch.equal(found["n.weight"], torch.ones(3))

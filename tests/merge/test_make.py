@@ -11,7 +11,7 @@ from trajsoup.errors import BlendError, CheckpointError, MismatchError, OutputEr
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row, plan_soup, read_rate, require_output
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row, plan_soup, read_rate, require_output
 from trajsoup.merge.verify import verify_soup
 
 
@@ -118,7 +118,10 @@ def test_the_fork_point_must_be_of_the_same_model(runs, tmp_path):
     with pytest.raises(MismatchError, match=r"fork and .*checkpoint-10 cannot be averaged"):
         plan_row(explicit_row({str(runs / "EXP1" / "checkpoint-10"): 1.0}), fork_point=tmp_path / "fork")
     with pytest.raises(MismatchError, match=r"cannot be averaged"):
-        plan_row(explicit_row({str(runs / "EXP1" / "checkpoint-10"): 1.0}), exact_from=str(tmp_path / "fork"))
+        plan_row(
+            explicit_row({str(runs / "EXP1" / "checkpoint-10"): 1.0}),
+            form=OutputForm(exact_from=str(tmp_path / "fork")),
+        )
 
 
 def test_an_output_may_be_a_path_a_string_or_a_url(plan, tmp_path, monkeypatch):

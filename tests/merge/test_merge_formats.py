@@ -10,7 +10,7 @@ from tests.runs import CONFIG, SIDE_FILES, equal, fingerprint, load, weights
 from tests.toy_format import write_toy
 from trajsoup.errors import BlendError, VerifyError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import Algorithm, digest_file
@@ -32,9 +32,9 @@ def folders(tmp_path):
     return tmp_path
 
 
-def merged(folder, out, **options):
+def merged(folder, out, *, fork_point=None, **options):
     row = explicit_row([(str(folder / "a"), 0.5), (str(folder / "b"), 0.3), (str(folder / "c"), 0.2)])
-    make_soup(plan_row(row, **options), out)
+    make_soup(plan_row(row, fork_point=fork_point, form=OutputForm(**options)), out)
     return out
 
 

@@ -16,7 +16,7 @@ from tests.object_store import KEY, SECRET, s3_server, use_endpoint
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError, NonfiniteError, OutputError, StoreError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.provenance import RECORD
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
@@ -54,7 +54,9 @@ def proxied(server, monkeypatch):
 
 
 def plan_at(where, *, shard_bytes=None):
-    return plan_row(explicit_row([(f"{where}/c{i}", 1 / 3) for i in range(3)]), shard_bytes=shard_bytes)
+    return plan_row(
+        explicit_row([(f"{where}/c{i}", 1 / 3) for i in range(3)]), form=OutputForm(shard_bytes=shard_bytes)
+    )
 
 
 def local_soup(server, out, **options):

@@ -16,7 +16,7 @@ from tests.runs import load
 from trajsoup.engine import shards
 from trajsoup.errors import BlendError, CheckpointError, ExecutorError, NonfiniteError, VerifyError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import read_bytes, verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.digest import Algorithm, digest_file, sha256_file
@@ -31,7 +31,7 @@ def plan_of(folder, *, files=3, groups=None, **options):
     row = explicit_row([(str(folder / f"c{i}"), w) for i, w in enumerate((0.5, 0.25, 0.25))])
     if groups is not None:
         row = replace(row, groups={name: dict(zip(row.weights, ws, strict=True)) for name, ws in groups.items()})
-    return plan_row(row, **options)
+    return plan_row(row, form=OutputForm(**options))
 
 
 def everything(folder):

@@ -12,7 +12,7 @@ from tests.command import refused, succeeds
 from tests.runs import equal, load
 from trajsoup.errors import CheckpointError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint, renamed
 from trajsoup.store.names import MAPS, NameMap, name_map
@@ -104,7 +104,7 @@ def soups(models):
     """The mean of both models: of the Hugging Face folders, and of each framework's checkpoints made like them."""
     for kind, told in {"plain": None, **FRAMEWORKS}.items():
         row = explicit_row([(str(place(models, kind, told, seed)), 0.5) for seed in (1, 2)])
-        make_soup(plan_row(row, like=models / "1"), models / f"{kind} soup")
+        make_soup(plan_row(row, form=OutputForm(like=models / "1")), models / f"{kind} soup")
     return models
 
 

@@ -7,14 +7,14 @@ import torch
 
 from tests.checkpoints import write_checkpoint
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import mean_row, plan_row
+from trajsoup.merge.plan import OutputForm, mean_row, plan_row
 from trajsoup.merge.policy import KINDS
 
 ROOT = Path(__file__).parents[2]
 
 
 def soup_record(folders, out, **options):
-    make_soup(plan_row(mean_row(folders), **options), out)
+    make_soup(plan_row(mean_row(folders), form=OutputForm(**options)), out)
     return json.loads((out / "soup.json").read_text())["policy"]
 
 

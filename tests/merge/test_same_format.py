@@ -14,7 +14,7 @@ from tests.runs import equal, load, weights
 from tests.training_checkpoints import training_state
 from trajsoup.errors import OutputError, VerifyError
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.checkpoint import open_checkpoint
 from trajsoup.store.formats.dcp_writer import _archive
@@ -109,7 +109,7 @@ def test_what_cannot_be_the_same_is_refused(training_checkpoints, tmp_path):
     assert "writes torch DCP only" in refused("merge", f"{plain}=1", "--format", "same", "-o", tmp_path / "x")
     done = trajsoup("merge", f"{folder}=1", "--format", "same", "--like", plain, "-o", tmp_path / "x")
     assert (done.code, "keeps the" in done.err) == (2, True)
-    plan = plan_row(explicit_row([(str(folder), 1.0)]), same_format=True)
+    plan = plan_row(explicit_row([(str(folder), 1.0)]), form=OutputForm(same_format=True))
     with pytest.raises(OutputError, match="writes to a file system"):
         make_soup(plan, "memory://bucket/soup")
 

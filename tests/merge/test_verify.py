@@ -12,14 +12,14 @@ from trajsoup.errors import VerifyError
 from trajsoup.merge.branches import scan_branches
 from trajsoup.merge.choice import Choice
 from trajsoup.merge.make import make_soup
-from trajsoup.merge.plan import explicit_row, plan_row, plan_soup
+from trajsoup.merge.plan import OutputForm, explicit_row, plan_row, plan_soup
 from trajsoup.merge.verify import verify_soup
 from trajsoup.store.digest import Algorithm
 
 
 def merged(runs, out, *, scheme="equal", digest=Algorithm.BLAKE3, fork="base", **options):
     study = scan_branches([runs / "EXP1", runs / "EXP2"], fork_point=runs / fork)
-    make_soup(plan_soup(study, Choice(k=2, coefficients=scheme), **options), out, digest=digest)
+    make_soup(plan_soup(study, Choice(k=2, coefficients=scheme), form=OutputForm(**options)), out, digest=digest)
     return out
 
 

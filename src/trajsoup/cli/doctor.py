@@ -32,9 +32,8 @@ def doctor(
     from trajsoup.merge.branches import read_branches
     from trajsoup.merge.doctor import examine, pass_bytes, study_folder
 
-    fork = None if fork_point is None else place(fork_point)
     places = [place(text) for text in inputs]
-    study = read_branches(places, fork_point=fork, tokens_per_step=tokens_per_step, metric=metric)
+    study = read_branches(places, fork_point=fork_point, tokens_per_step=tokens_per_step, metric=metric)
     folder = study_folder(places)
     with progress_bar("reading", pass_bytes(study)) as progress, chosen_executor(engine, address) as executor:
         result = examine(study, folder=folder, relation=_measured(folder), executor=executor, progress=progress)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trajsoup.cli.console import progress_bar, say, show_json, show_notes
+from trajsoup.cli.merge_given import AUTO, given_k, known_in, named_row, pairs, quantity, refuse, short_dtype
 from trajsoup.cli.merge_shown import show_left_out, show_plan, show_row, show_screen
 from trajsoup.cli.options import (
     FORMAT_HELP,
@@ -25,55 +25,20 @@ from trajsoup.cli.options import (
     TokensPerStep,
     Validation,
     chosen_executor,
+    of_runs,
 )
 from trajsoup.core.coefficients import EQUAL, WEIGHTINGS
 from trajsoup.core.methods.table import METHODS
 from trajsoup.core.quantity import format_bytes, parse_bytes, parse_tokens
 from trajsoup.core.selection import SELECTIONS
 from trajsoup.core.signal import Signal
-from trajsoup.core.table import Table
 from trajsoup.core.window import parse_window
-from trajsoup.errors import StudyError
 from trajsoup.store.digest import Algorithm
 from trajsoup.store.remote import place
 
 if TYPE_CHECKING:
     from trajsoup.core.methods.asking import Descending, Scoring
     from trajsoup.merge.branches import Branches
-    from trajsoup.merge.choice import Choice
-    from trajsoup.merge.plan import SoupPlan
-
-T = TypeVar("T")
-
-# What chooses among the checkpoints of runs, and says nothing where every ingredient is named with its weight.
-_CHOOSING = (
-    "k",
-    "strategy",
-    "select",
-    "weights",
-    "window",
-    "param",
-    "rank_by",
-    "horizon",
-    "branch",
-    "validation",
-    "screen",
-    "tolerance",
-    "baseline",
-    "force",
-    "tokens_per_step",
-    "metric",
-)
-AUTO = "auto"
-_SPELLINGS = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "float64": "fp64",
-}
-_EXPLICIT = re.compile(r"^(?P<path>.+)=(?P<weight>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)$")
 
 
 class OutputFormat(StrEnum):
@@ -87,17 +52,6 @@ class LoraOption(StrEnum):
     """What to do with adapters."""
 
     MERGE = "merge"
-
-
-def _named(table: Table[Any]) -> Callable[[str | None], str | None]:
-    """Check a name against its table when the command runs: others may have added to it."""
-
-    def check(name: str | None) -> str | None:
-        if name is not None and name not in table:
-            raise typer.BadParameter(table.unknown(name))
-        return name
-
-    return check
 
 
 def _parameters() -> str:
@@ -123,7 +77,7 @@ def merge(
     ] = None,
     k: Annotated[
         str,
-        typer.Option(
+        of_runs(
             help="Checkpoints per branch. auto: the most whose members lie within what averaging wins back; with "
             "--validation, the K whose merge validates best.",
             metavar="K",
@@ -131,71 +85,72 @@ def merge(
     ] = AUTO,
     strategy: Annotated[
         str | None,
-        typer.Option(
+        of_runs(
             "--method",
             "--strategy",
             help=f"The method: {', '.join(METHODS)}. Default: trajectory-soup, or what --select defines.",
             metavar="NAME",
-            callback=_named(METHODS),
+            callback=known_in(METHODS),
             show_default=False,
         ),
     ] = None,
     select: Annotated[
         str | None,
-        typer.Option(
+        of_runs(
             help=f"Which checkpoints enter: {', '.join(SELECTIONS)}. Default: what the method says.",
             metavar="NAME",
-            callback=_named(SELECTIONS),
+            callback=known_in(SELECTIONS),
             show_default=False,
         ),
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(
-            help=f"Weights inside a branch: {', '.join(WEIGHTINGS)}.", metavar="NAME", callback=_named(WEIGHTINGS)
+        of_runs(
+            help=f"Weights inside a branch: {', '.join(WEIGHTINGS)}.", metavar="NAME", callback=known_in(WEIGHTINGS)
         ),
     ] = EQUAL,
     window: Annotated[
         str | None,
-        typer.Option(
+        of_runs(
             help="The end of each branch, for methods that look at it: so many checkpoints (10), or tokens (500B).",
             show_default=False,
         ),
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(help=f"A parameter of the method; may be repeated. {_parameters()}", metavar="NAME=VALUE"),
+        of_runs(help=f"A parameter of the method; may be repeated. {_parameters()}", metavar="NAME=VALUE"),
     ] = None,
-    rank_by: Annotated[Signal, typer.Option(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
+    rank_by: Annotated[Signal, of_runs(help="The validation signal that ranks checkpoints.")] = Signal.LOSS,
     horizon: Annotated[
         str | None,
-        typer.Option(
+        of_runs(
             help="Ignore checkpoints after so many tokens (suffix k, M, B, T); steps, where no tokens are known.",
             show_default=False,
         ),
     ] = None,
-    branch: Annotated[str | None, typer.Option(help="The branch of single-merge.", show_default=False)] = None,
+    branch: Annotated[str | None, of_runs(help="The branch of single-merge.", show_default=False)] = None,
     validation: Validation = None,
-    screen: Annotated[
-        bool, typer.Option("--screen/--no-screen", help="Admit only branches close to the baseline.")
-    ] = True,
+    screen: Annotated[bool, of_runs("--screen/--no-screen", help="Admit only branches close to the baseline.")] = True,
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest relative training-loss gap (0.01).", show_default=False)
+        float | None, of_runs(help="Largest relative training-loss gap (0.01).", show_default=False)
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(help="Branch to compare with; default: the one of median training loss.", show_default=False),
+        of_runs(help="Branch to compare with; default: the one of median training loss.", show_default=False),
     ] = None,
     force: Annotated[
         list[str] | None,
-        typer.Option(help="Admit this branch whatever the screen says; may be repeated.", metavar="BRANCH"),
+        of_runs(help="Admit this branch whatever the screen says; may be repeated.", metavar="BRANCH"),
     ] = None,
     fork_point: ForkPoint = None,
     tokens_per_step: TokensPerStep = None,
     metric: Metric = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Divide explicit weights by their sum.")] = False,
     dtype: Annotated[
-        str | None, typer.Option(help="Convert floating tensors: bf16, fp16, fp32 or fp64.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Convert floating tensors: bf16, fp16, fp32 or fp64.", callback=short_dtype, show_default=False
+        ),
     ] = None,
     shard_size: Annotated[
         str | None,
@@ -218,10 +173,7 @@ def merge(
             show_default=False,
         ),
     ] = None,
-    output_format: Annotated[
-        OutputFormat,
-        typer.Option("--format", help=FORMAT_HELP),
-    ] = OutputFormat.SAFETENSORS,
+    output_format: Annotated[OutputFormat, typer.Option("--format", help=FORMAT_HELP)] = OutputFormat.SAFETENSORS,
     state_from: Annotated[
         str | None,
         typer.Option(
@@ -256,62 +208,59 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Average checkpoints into one model: an ordinary Hugging Face folder with its provenance."""
+    from trajsoup.merge.branches import read_branches
+    from trajsoup.merge.choice import Choice
     from trajsoup.merge.make import make_soup
-    from trajsoup.merge.plan import require_output
+    from trajsoup.merge.plan import OutputForm, plan_row, plan_soup, require_output
     from trajsoup.store.known_digests import FILE, KnownDigests
     from trajsoup.study.cache import cache_folder
 
     if output is None and not dry_run:
         raise typer.BadParameter("say where the soup goes: -o OUT (or --dry-run)", param_hint="--output")
     if not screen:
-        _refuse(context, ("tolerance", "baseline", "force"), "say how to screen, and --no-screen says not to")
-    dtype = _SPELLINGS.get(dtype or "", dtype)
-    if dtype not in (None, "bf16", "fp16", "fp32", "fp64"):
-        raise typer.BadParameter(f"{dtype!r} is not bf16, fp16, fp32 or fp64", param_hint="--dtype")
+        refuse(context, ("tolerance", "baseline", "force"), "say how to screen, and --no-screen says not to")
     same = output_format is OutputFormat.SAME
     if same:
-        _refuse(context, ("like", "names"), "rename tensors, and --format same keeps the trainer's names")
+        refuse(context, ("like", "names"), "rename tensors, and --format same keeps the trainer's names")
     else:
-        _refuse(context, ("state_from",), "puts a trainer's state beside the weights, which --format same alone writes")
-    from trajsoup.merge.choice import Choice
-
+        refuse(context, ("state_from",), "puts a trainer's state beside the weights, which --format same alone writes")
     choice = Choice(
         strategy=strategy,
-        k=_given_k(k),
+        k=given_k(k),
         select=select,
         coefficients=weights,
-        window=_given("--window", window, parse_window),
-        params=_pairs(param or []),
+        window=quantity("--window", window, parse_window),
+        params=pairs(param or ()),
         rank_by=rank_by,
-        horizon=_given("--horizon", horizon, parse_tokens),
+        horizon=quantity("--horizon", horizon, parse_tokens),
         branch=branch,
         screened=screen,
         baseline=baseline,
         tolerance=tolerance,
         force=tuple(force or ()),
     )
-    plan = _plan(
-        context,
-        inputs,
-        choice,
-        fork_point=fork_point,
-        tokens_per_step=tokens_per_step,
-        metric=metric,
-        normalize=normalize,
+    form = OutputForm(
         dtype=dtype,
-        shard_bytes=_given("--shard-size", shard_size, parse_bytes),
+        shard_bytes=quantity("--shard-size", shard_size, parse_bytes),
         exact_from=exact_from,
         like=like,
         names=names,
         same_format=same,
         state_from=state_from,
         lora=lora is not None,
-        validation=validation or [],
-        allow_urls=allow_url or [],
     )
+    named = named_row(context, inputs, normalize=normalize, allow_urls=allow_url or ())
+    if named is not None:
+        row, own_fork_point = named
+        plan = plan_row(row, fork_point=own_fork_point if fork_point is None else fork_point, form=form)
+    else:
+        runs = [place(text) for text in inputs]
+        study = read_branches(runs, fork_point=fork_point, tokens_per_step=tokens_per_step, metric=metric)
+        with _answering(validation or (), study) as (scoring, descending):
+            plan = plan_soup(study, choice, form=form, scoring=scoring, descending=descending)
     if dry_run:
         if output is not None:
-            require_output(plan, place(output))
+            require_output(plan, output)
         show_plan(plan, output, as_json=as_json)
         return
     assert output is not None
@@ -321,7 +270,7 @@ def merge(
     with chosen_executor(engine, address) as executor, progress_bar("blending", plan.read_bytes) as progress:
         provenance = make_soup(
             plan,
-            place(output),
+            output,
             digest=None if no_hash else digest,
             known=None if rehash else KnownDigests(cache_folder() / FILE),
             executor=executor,
@@ -333,86 +282,6 @@ def merge(
     show_row(plan)
     show_left_out(plan)
     say(f"soup written to {output} ({format_bytes(plan.layout.nbytes)}); check it: trajsoup verify {output}")
-
-
-def _plan(
-    context: typer.Context,
-    inputs: list[str],
-    choice: Choice,
-    *,
-    fork_point: str | None,
-    tokens_per_step: int | None,
-    metric: str | None,
-    normalize: bool,
-    dtype: str | None,
-    shard_bytes: int | None,
-    exact_from: str | None,
-    like: str | None,
-    names: Path | None,
-    same_format: bool,
-    state_from: str | None,
-    lora: bool,
-    validation: Sequence[Path],
-    allow_urls: Sequence[str],
-) -> SoupPlan:
-    from trajsoup.merge.branches import read_branches
-    from trajsoup.merge.plan import explicit_row, mean_row, plan_row, plan_soup
-    from trajsoup.merge.soup_file import is_soup_file, load_soup_file
-
-    # A run may be called lr=0.1: what exists under its whole name is that.
-    explicit = [m for m in map(_EXPLICIT.match, inputs) if m and not Path(m[0]).exists()]
-    if explicit and len(explicit) < len(inputs):
-        raise typer.BadParameter("give every ingredient a weight (CKPT=WEIGHT), or none", param_hint="INPUT")
-    yaml_file = Path(inputs[0]) if len(inputs) == 1 and inputs[0].endswith((".yaml", ".yml")) else None
-    template = None if fork_point is None else place(fork_point)
-    plain = _are_plain(context, inputs) if not explicit and yaml_file is None else False
-    named = plain or bool(explicit) or (yaml_file is not None and is_soup_file(yaml_file))
-    form: dict[str, Any] = {
-        "dtype": dtype,
-        "shard_bytes": shard_bytes,
-        "exact_from": exact_from,
-        "like": None if like is None else place(like),
-        "names": names,
-        "same_format": same_format,
-        "state_from": None if state_from is None else place(state_from),
-        "lora": lora,
-    }
-    if named:
-        _refuse(context, _CHOOSING, "choose among the checkpoints of runs, and here every ingredient is named")
-    else:
-        _refuse(
-            context, ("normalize",), "divides the weights of named ingredients, and a choice among runs sums to one"
-        )
-    if plain:
-        row = mean_row(inputs)
-    elif explicit:
-        row = explicit_row([(m["path"], float(m["weight"])) for m in explicit], normalize=normalize)
-    elif named:
-        assert yaml_file is not None
-        row, own_fork_point = load_soup_file(yaml_file, normalize=normalize, allow_urls=allow_urls)
-        template = template or own_fork_point
-    else:
-        places = [place(text) for text in inputs]
-        study = read_branches(places, fork_point=template, tokens_per_step=tokens_per_step, metric=metric)
-        with _answering(validation, study) as (scoring, descending):
-            return plan_soup(study, choice, scoring=scoring, descending=descending, **form)
-    return plan_row(row, fork_point=template, **form)
-
-
-def _are_plain(context: typer.Context, inputs: Sequence[str]) -> bool:
-    """Whether several checkpoints are named, not runs. With an option that chooses, a folder of one checkpoint is a run."""
-    from trajsoup.store.runs import is_one_checkpoint
-
-    chosen = any(_was_given(context, name) for name in _CHOOSING)
-    return len(inputs) > 1 and not chosen and all(is_one_checkpoint(text) for text in inputs)
-
-
-def _given_k(text: str) -> int | None:
-    if text == AUTO:
-        return None
-    if not (text.isdecimal() and len(text) < 10) or int(text) < 1:
-        raise typer.BadParameter(f"{text!r} is not a whole number of 1 or more, nor {AUTO}", param_hint="--k")
-    return int(text)
 
 
 @contextlib.contextmanager
@@ -427,38 +296,3 @@ def _answering(documents: Sequence[Path], study: Branches) -> Iterator[tuple[Sco
 
     with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as answers:
         yield answers
-
-
-def _refuse(context: typer.Context, names: Sequence[str], why: str) -> None:
-    """Refuse options that were given and would have no effect."""
-    given = [
-        "/".join([p.opts[0], *p.secondary_opts])
-        for p in context.command.params
-        if p.name in names and _was_given(context, p.name)
-    ]
-    if given:
-        raise typer.BadParameter(f"{why}: leave out {', '.join(given)}", param_hint=given)
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE as they were written, each name once."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name or name in found:
-            raise typer.BadParameter(f"{text!r}: write NAME=VALUE, each name once", param_hint="--param")
-        found[name] = value
-    return found
-
-
-def _given(option: str, text: str | None, parse: Callable[..., T]) -> T | None:
-    """The quantity that an option gives. One that cannot be read is wrong usage."""
-    try:
-        return None if text is None else parse(text, where=option)
-    except StudyError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ class Form(StrEnum):
     CSV = "csv"
 
 
+RUNS = "of runs"  # the group of what chooses among the checkpoints of runs, and means nothing where all are named
+of_runs = functools.partial(typer.Option, rich_help_panel=RUNS)
+
 Study = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
 ]
@@ -45,15 +49,15 @@ ForkPoint = Annotated[
     str | None, typer.Option(help="The checkpoint that all runs started from.", metavar="CKPT", show_default=False)
 ]
 TokensPerStep = Annotated[
-    int | None, typer.Option(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
+    int | None, of_runs(help="Tokens in one step, where the logs do not say.", min=1, show_default=False)
 ]
 Metric = Annotated[
     str | None,
-    typer.Option(help="The validation loss in the logs, where there are several (eval_wiki_loss).", show_default=False),
+    of_runs(help="The validation loss in the logs, where there are several (eval_wiki_loss).", show_default=False),
 ]
 Validation = Annotated[
     list[Path] | None,
-    typer.Option(
+    of_runs(
         help="Documents on which merges are scored, for methods that ask; may be repeated. Needs the extra [train].",
         metavar="FILE",
         show_default=False,

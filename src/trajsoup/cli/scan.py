@@ -9,7 +9,6 @@ import typer
 
 from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import ForkPoint, Json, Metric, TokensPerStep
-from trajsoup.store.remote import place
 
 RunDirs = Annotated[list[str], typer.Argument(metavar="RUN_DIR", help="One folder or URL per run.", show_default=False)]
 
@@ -29,12 +28,7 @@ def scan(
 
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists: pass --overwrite to replace it, or choose another --output")
-    study = scan_branches(
-        run_dirs,
-        fork_point=None if fork_point is None else place(fork_point),
-        tokens_per_step=tokens_per_step,
-        metric=metric,
-    )
+    study = scan_branches(run_dirs, fork_point=fork_point, tokens_per_step=tokens_per_step, metric=metric)
     save_branches(study, output)
     if as_json:
         show_json(

@@ -93,24 +93,6 @@ class Choice:
         return self.method.takes_k and self.rule is not None and SELECTIONS[self.rule].needs_k
 
 
-def choose(
-    study: Branches,
-    choice: Choice,
-    *,
-    scoring: Scoring | None = None,
-    measuring: Measuring | None = None,
-    descending: Descending | None = None,
-) -> tuple[Row, tuple[Verdict, ...], tuple[str, ...]]:
-    """Screen the branches and let the method choose a row of W: the row, the verdicts, and what there is to say."""
-    decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measuring, descending=descending)
-    return row_of(decision, choice), verdicts, notes
-
-
-def row_of(decision: Decision, choice: Choice) -> Row:
-    """What was decided, under the name of its method."""
-    return Row(name=choice.method.name, weights=decision.option.weights, groups=decision.option.groups)
-
-
 def decide(
     study: Branches,
     choice: Choice,
@@ -150,6 +132,11 @@ def decide(
     if scoring is not None and decision.spent != Spent():
         notes.append(f"{method.name} consumed {decision.spent}")
     return decision, verdicts, (*notes, *decision.notes)
+
+
+def row_of(decision: Decision, choice: Choice) -> Row:
+    """What was decided, under the name of its method."""
+    return Row(name=choice.method.name, weights=decision.option.weights, groups=decision.option.groups)
 
 
 def _ks(pools: Sequence[Pool], choice: Choice, notes: list[str], *, scored: bool) -> tuple[int, ...]:

@@ -42,6 +42,23 @@ LISTED = 8  # files in a note
 DTYPES = {"bf16": "BF16", "fp16": "F16", "fp32": "F32", "fp64": "F64"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputForm:
+    """How a soup is written. What is left out is as in the ingredients."""
+
+    dtype: str | None = None  # of floating tensors: a key of DTYPES
+    shard_bytes: int | None = None
+    exact_from: Place | str | None = None  # the checkpoint of integer tensors, where they differ
+    like: Place | str | None = None  # a Hugging Face folder whose names, config and tokenizer the soup gets
+    names: Path | None = None  # a file of rules for the names, where the frameworks known here are not enough
+    same_format: bool = False  # a torch DCP folder
+    state_from: Place | str | None = None  # of which it has the optimizer and all other state
+    lora: bool = False  # the ingredients are adapters of the fork point, or of the base that they name: a full model
+
+
+AS_INGREDIENTS = OutputForm()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SoupPlan:
     """A row of W with its opened ingredients: checked, ready to blend."""
@@ -84,14 +101,7 @@ def plan_soup(
     study: Branches,
     choice: Choice,
     *,
-    dtype: str | None = None,
-    shard_bytes: int | None = None,
-    exact_from: Place | str | None = None,
-    like: Place | str | None = None,
-    names: Path | None = None,
-    same_format: bool = False,
-    state_from: Place | str | None = None,
-    lora: bool = False,
+    form: OutputForm = AS_INGREDIENTS,
     scoring: Scoring | None = None,
     descending: Descending | None = None,
 ) -> SoupPlan:
@@ -107,23 +117,9 @@ def plan_soup(
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
     if choice.takes_k and choice.k is None:
         choice = replace(choice, k=decision.option.k)
-    return plan_row(
-        row,
-        candidates=candidates,
-        fork_point=study.fork_point,
-        dtype=dtype,
-        shard_bytes=shard_bytes,
-        exact_from=exact_from,
-        like=like,
-        names=names,
-        same_format=same_format,
-        state_from=state_from,
-        lora=lora,
-        choice=choice,
-        verdicts=verdicts,
-        notes=(*study.notes, *said, *notes),
-        promise=decision.promise,
-    )
+    plan = plan_row(row, candidates=candidates, fork_point=study.fork_point, form=form)
+    notes = (*study.notes, *said, *notes, *plan.notes)
+    return replace(plan, choice=choice, verdicts=verdicts, notes=notes, promise=decision.promise)
 
 
 def measure(request: Measure) -> Gram:
@@ -145,45 +141,31 @@ def plan_row(
     *,
     candidates: Mapping[str, Candidate] | None = None,
     fork_point: Place | str | None = None,
-    dtype: str | None = None,
-    shard_bytes: int | None = None,
-    exact_from: Place | str | None = None,
-    like: Place | str | None = None,
-    names: Path | None = None,
-    same_format: bool = False,
-    state_from: Place | str | None = None,
-    lora: bool = False,
-    choice: Choice | None = None,
-    verdicts: tuple[Verdict, ...] = (),
-    notes: tuple[str, ...] = (),
-    promise: Promise | None = None,
+    form: OutputForm = AS_INGREDIENTS,
 ) -> SoupPlan:
     """Open and check the ingredients of an explicit row, whose keys are paths.
 
-    `like` is a Hugging Face folder whose names, config and tokenizer the soup gets; `names` is a file of rules for the names,
-    where the frameworks known here are not enough. With `same_format` the soup is a torch DCP folder as the ingredients are,
-    with the optimizer and all other state of the checkpoint `state_from`.
-    With `lora` the ingredients are adapters of the fork point, or of the base that they name, and the soup is a full model.
+    Layout and side files come from the fork point, or else from the first ingredient.
 
-    >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), dtype="BF16").layout  # doctest: +SKIP
+    >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), form=OutputForm(dtype="bf16")).layout  # doctest: +SKIP
     """
     row.require_sum_one()
-    if lora:
-        if same_format or like is not None or names is not None:
+    if form.lora:
+        if form.same_format or form.like is not None or form.names is not None:
             raise BlendError("--lora merge makes a model as its base is: leave out --format, --like and --names")
         fork_point = absolute(fork_point if fork_point is not None else _base(row.weights))
-    adapters = Lora(str(fork_point)) if lora else None
+    adapters = Lora(str(fork_point)) if form.lora else None
     opened = _open_all(row.weights, adapters)
-    source = None if exact_from is None else absolute(exact_from)
+    source = None if form.exact_from is None else absolute(form.exact_from)
     if source is not None and source not in opened:
         opened[source] = open_checkpoint(source, format=adapters)
-    mapping = None if like is None and names is None else _name_map(next(iter(opened.values())), like, names)
+    mapping = _name_map(next(iter(opened.values())), form)
     checkpoints = {key: renamed(checkpoint, mapping) for key, checkpoint in opened.items()}
     first = next(iter(checkpoints.values()))
-    chosen = fork_point if like is None else like
-    template = first if chosen is None else open_checkpoint(chosen)
-    if like is None:
-        template = renamed(template, mapping if chosen is not None else None)
+    if form.like is not None:
+        template = open_checkpoint(form.like)
+    else:
+        template = first if fork_point is None else renamed(open_checkpoint(fork_point), mapping)
     require_same(template, first, dtypes=False)
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
@@ -194,27 +176,17 @@ def plan_row(
         raise BlendError(
             f"soup {row.name!r} has weights for {idle[0]!r}, and no tensor of {first.path} is in that group"
         )
-    state = None if state_from is None else open_checkpoint(state_from)
+    state = None if form.state_from is None else open_checkpoint(form.state_from)
     if state is not None:
         require_same(first, state, dtypes=False)
     return SoupPlan(
         row=row,
         checkpoints=checkpoints,
         candidates={key: c for key, c in (candidates or {}).items() if key in row.weights},
-        layout=_layout(
-            template if lora or same_dtypes(template, first) else first,
-            first,
-            dtype=dtype,
-            shard_bytes=shard_bytes,
-            same_format=same_format,
-            state=state,
-        ),
-        template=first if same_format else template,
+        layout=_layout(template if form.lora or same_dtypes(template, first) else first, first, state, form),
+        template=first if form.same_format else template,
         state=state,
-        choice=choice,
-        verdicts=verdicts,
-        notes=(*notes, *_warnings(template)),
-        promise=promise,
+        notes=tuple(_warnings(template)),
         exact_from=source,
         names=mapping,
     )
@@ -231,28 +203,20 @@ def _base(adapters: Iterable[str]) -> str:
     return next(iter(found))
 
 
-def _layout(
-    chosen: Checkpoint,
-    first: Checkpoint,
-    *,
-    dtype: str | None,
-    shard_bytes: int | None,
-    same_format: bool,
-    state: Checkpoint | None,
-) -> Layout:
-    kind = None if dtype is None else DTYPES[dtype]
-    if same_format and kind is None and any(tensor.made is not None for tensor in first.tensors.values()):
+def _layout(chosen: Checkpoint, first: Checkpoint, state: Checkpoint | None, form: OutputForm) -> Layout:
+    kind = None if form.dtype is None else DTYPES[form.dtype]
+    if form.same_format and kind is None and any(tensor.made is not None for tensor in first.tensors.values()):
         raise BlendError(f"{first.path} is FP8, and --format same writes no scales: pass --dtype bf16")
-    if same_format:
-        return same_layout(first, dtype=kind, shard_bytes=shard_bytes, state_from=state)
-    return make_layout(chosen, dtype=kind, shard_bytes=shard_bytes, requantise=dtype is None)
+    if form.same_format:
+        return same_layout(first, dtype=kind, shard_bytes=form.shard_bytes, state_from=state)
+    return make_layout(chosen, dtype=kind, shard_bytes=form.shard_bytes, requantise=kind is None)
 
 
-def _name_map(first: Checkpoint, like: Place | str | None, names: Path | None) -> NameMap | None:
-    rules = None if names is None else load_rules(names)
-    if like is None:
-        return NameMap(name=str(names), rules=rules or ())
-    folder = open_checkpoint(like)
+def _name_map(first: Checkpoint, form: OutputForm) -> NameMap | None:
+    rules = None if form.names is None else load_rules(form.names)
+    if form.like is None:
+        return None if rules is None else NameMap(name=str(form.names), rules=rules)
+    folder = open_checkpoint(form.like)
     return name_map(first, folder, folder.config, rules=rules, where=str(first.path))
 
 
