@@ -1,5 +1,7 @@
 """Where adaptive studies look, and what a look knows."""
 
+import math
+
 import pytest
 
 from trajsoup.core.pool import Candidate, Pool
@@ -46,3 +48,19 @@ def test_j_is_relative_to_the_baseline_at_the_same_tokens_and_knows_nothing_late
     assert first.gaps == [(100, pytest.approx(0.05))]
     assert first.spread == screen([p.until(100) for p in pools], baseline="a")[1].spread > 0
     assert [at for at, _ in course(pools, "b", probe, baseline="a", tokens=900).gaps] == [100, 200]
+
+
+def test_a_baseline_whose_loss_is_not_finite_lets_nobody_tell_how_far_j_may_be_off():
+    probe = {("a", 100): 2.0, ("b", 100): 2.1, ("a", 200): float("nan"), ("b", 200): 1.5}
+    pools = [
+        Pool(
+            branch=branch,
+            candidates=tuple(
+                Candidate(key=f"{branch}{at}", branch=branch, tokens=at, train_loss=loss)
+                for (name, at), loss in probe.items()
+                if name == branch
+            ),
+        )
+        for branch in ("a", "b")
+    ]
+    assert course(pools, "b", probe, baseline="a", tokens=200).spread == math.inf

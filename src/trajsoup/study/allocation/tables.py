@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from trajsoup.core.screening import screen
 from trajsoup.core.selection import usable as finite
 from trajsoup.core.signal import Signal
 from trajsoup.core.soup import Row, soup_row
-from trajsoup.errors import StudyError
+from trajsoup.errors import StudyError, UncomparableError
 
 Probe = Mapping[tuple[str, int], float | None]  # branch, tokens -> loss on training documents
 
@@ -83,12 +84,18 @@ def look_table(pools: Sequence[Pool], *, tokens: int, ks: Sequence[int], scoring
 
 
 def course(pools: Sequence[Pool], branch: str, probe: Probe, *, baseline: str, tokens: int) -> Course:
-    """J against tokens where both were scored, up to a position; its spread is the screen's, of smoothed losses there."""
+    """J against tokens where both were scored, up to a position; its spread is the screen's, of smoothed losses there.
+
+    Where the screen can compare nothing there, it is infinite: nobody can tell.
+    """
     gaps: list[tuple[int, float]] = []
     for (name, at), loss in sorted(probe.items()):
         reference = probe.get((baseline, at))
         if name == branch and at <= tokens and loss is not None and reference:
             gaps.append((at, loss / reference - 1))
     both = [pool.until(tokens) for pool in pools if pool.branch in (branch, baseline)]
-    spread = next(v.spread for v in screen(both, baseline=baseline) if v.branch == branch)
+    try:
+        spread = next(v.spread for v in screen(both, baseline=baseline) if v.branch == branch)
+    except UncomparableError:
+        spread = math.inf
     return Course(gaps=gaps, spread=spread or 0.0)
