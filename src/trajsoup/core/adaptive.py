@@ -9,7 +9,7 @@ average away, twice the gap of a pair. A branch of t tokens costs t whether it i
 opening late: what cannot be undone is t that went too far for more branches. The two gains are therefore compared at dC = t,
 the price of one more branch. Where the last stretch took nothing off, the soup does not need it: new branches stop before.
 A branch is stopped where the soup is better without it, where the screen will reject it, or where all that is left of the
-budget is worth more as length of the others: a(t_N) - a(t_(N-1)) > b [1/(N-1) - 1/N], t_N = t + left / N.
+budget can be length of the others and is worth more: a(t_N) - a(t_(N-1)) > b [1/(N-1) - 1/N], t_N = t + left / N.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Gains:
     """What the price of one more branch buys, in nats."""
 
     extend: float | None = None  # None: one look shows no slope
-    open: float | None = None  # None: one branch shows no spread
+    open: float | None = None  # None: one branch shows no spread, and none of infinite loss
     sure: float | None = None  # share of draws in which opening gains more
     beta: float | None = None  # da / d(log t)
     spread: float | None = None  # b
@@ -109,7 +109,7 @@ class Decision:
     tokens: int  # t at the look
     live: tuple[str, ...]  # before it
     k: int
-    loss: float  # of the soup, on validation
+    loss: float | None  # of the soup, on validation; None: not finite
     left: int
     move: Move
     stopped: Mapping[str, str]  # branch -> why
@@ -125,10 +125,11 @@ class Trend:
     now: int
     alpha: Array
     p: Array
+    lean: float
 
     def gain(self, tokens: float) -> Array:
-        """What the soup's loss falls by from now to there."""
-        return self.alpha * (1 - (tokens / self.now) ** -self.p)
+        """What the soup's loss is taken to fall by from now to there."""
+        return self.lean * self.alpha * (1 - (tokens / self.now) ** -self.p)
 
 
 def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: int = 0) -> Decision:
@@ -139,34 +140,35 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
     among = random.exponential(size=(policy.draws, n))
     plain = np.ones((1, len(now.targets))), np.ones((1, n))
     trends = [_trend(look.tables[-policy.looks :], *draws, lean=policy.lean) for draws in ((drawn, among), plain)]
-    spreads = [_spread(now, *draws) if n > 1 else None for draws in ((drawn, among), plain)]
+    spreads = [_spread(now, *draws) if n > 1 and np.isfinite(now.loss) else None for draws in ((drawn, among), plain)]
     gains = _gains(look, trends, spreads, horizon=horizon)
     suspected = _suspected(now, range(n), drawn, share=policy.drop)
     stopped = _stopped(look, policy, gains, [look.live[i] for i in suspected], tolerance=tolerance, horizon=horizon)
-    left = n - len(stopped)
-    if _back(look) and not stopped:
+    going = n - len(stopped)
+    if not stopped and _back(look, gains):
         earlier = look.tables[-2].tokens
-        move, reasons = (
-            Move.BACK,
-            (f"{now.tokens - earlier:,} tokens took nothing off: branches of {earlier:,} will do",),
-        )
+        words = f"the last {now.tokens - earlier:,} tokens took nothing off the soup's loss"
+        move, reasons = Move.BACK, (f"{words}: its branches are taken up to {earlier:,}, and new ones stop there",)
     else:
-        move, reasons = _move(look, policy, gains, n=left)
+        move, reasons = _move(look, policy, gains, n=going)
     if move is Move.EXTEND:
-        move, reasons = _spends(look, trends[1], spreads[1], reasons, n=left, horizon=horizon)
+        move, reasons = _spends(look, trends[1], spreads[1], reasons, n=going, horizon=horizon)
     elif move is Move.END:
-        fewer, reasons = _fewer(look, policy, trends[0], spreads[0], reasons, n=left)
+        fewer, reasons = _fewer(look, policy, trends[0], spreads[0], reasons, n=going)
         if fewer:
             move, others = Move.EXTEND, [i for i in range(1, n) if look.live[i] not in stopped]
-            for i in sorted(others, key=lambda i: -float(now.anchors[i].sum()))[: left - fewer]:
-                stopped[look.live[i]] = f"what is left extends {fewer} of {left} branches"
+            for i in sorted(others, key=lambda i: -float(now.anchors[i].sum()))[: going - fewer]:
+                stopped[look.live[i]] = f"what is left extends {fewer} of {_branches(going)}"
         else:
-            stopped |= _left_out(look, policy, stopped, drawn)
+            stopped |= (out := _left_out(look, policy, stopped, drawn))
+            going -= len(out)
+            if out and look.step is not None and going * look.step <= look.left:
+                move, reasons = Move.EXTEND, (f"{look.left:,} tokens are enough for a step of {_branches(going)}",)
     return Decision(
         tokens=now.tokens,
         live=look.live,
         k=now.k,
-        loss=now.loss,
+        loss=now.loss if np.isfinite(now.loss) else None,
         left=look.left,
         move=move,
         stopped=stopped,
@@ -176,9 +178,9 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
     )
 
 
-def _back(look: Look) -> bool:
-    """Whether the last stretch took nothing off, and a branch without it can be opened."""
-    if len(look.tables) < 2 or not look.waiting:
+def _back(look: Look, gains: Gains) -> bool:
+    """Whether the last stretch took nothing off, and a branch without it can be opened and would average something away."""
+    if len(look.tables) < 2 or not look.waiting or (gains.open is not None and not gains.open > 0):
         return False
     before, now = look.tables[-2:]
     return before.loss <= now.loss and before.tokens <= look.left
@@ -200,14 +202,15 @@ def _stopped(
     for name in suspected:
         if name in look.suspected and name not in found:
             found[name] = f"the soup without it is better in more than {policy.drop:.0%} of draws, at two looks on end"
-    if not found and policy.shorten is not None and gains.fewer is not None and gains.fewer > policy.shorten:
+    can_extend = (len(look.live) - 1) * look.step <= look.left
+    if not found and can_extend and policy.shorten is not None and (gains.fewer or 0) > policy.shorten:
         worst = max(range(1, len(look.live)), key=lambda i: float(look.tables[-1].anchors[i].sum()))
         found[look.live[worst]] = f"what is left is worth more as length of the others in {gains.fewer:.0%} of draws"
     return found
 
 
 def _left_out(look: Look, policy: Policy, stopped: Collection[str], drawn: Array) -> dict[str, str]:
-    """At the end nothing is trained any more: those without which the soup is better, one after another."""
+    """Where all of them cannot go on: those without which the soup is better, one after another."""
     members = [i for i, name in enumerate(look.live) if name not in stopped]
     found: dict[str, str] = {}
     while suspected := _suspected(look.tables[-1], members, drawn, share=policy.drop):
@@ -223,17 +226,19 @@ def _move(look: Look, policy: Policy, gains: Gains, *, n: int) -> tuple[Move, tu
     can_extend = look.step is not None and n * look.step <= look.left
     can_open = look.waiting > 0 and t <= look.left
     if not can_extend and not can_open:
-        return Move.END, (f"{look.left:,} tokens are left: neither a step of {n} branches nor a branch of {t:,}",)
+        return Move.END, (f"{look.left:,} tokens are left: neither a step of {_branches(n)} nor a branch of {t:,}",)
     if not can_open:
         why = "no recipe waits" if not look.waiting else f"a branch of {t:,} tokens is more than is left"
         return Move.EXTEND, (why,)
+    last = "every branch is at its last position"
+    stuck = last if look.step is None else f"a step of {_branches(n)} costs more than is left"
     if gains.open is None:
         if can_extend:
-            return Move.EXTEND, ("one branch does not show what another would average away",)
-        return Move.OPEN, ("every branch is at its last position",)
+            return Move.EXTEND, ("nothing shows yet what one more branch would average away",)
+        return Move.OPEN, (stuck,)
     if not can_extend:
         if gains.open > 0:
-            return Move.OPEN, ("every branch is at its last position, or a step of all costs more than is left",)
+            return Move.OPEN, (stuck,)
         return Move.END, ("no step is left, and branches average nothing away",)
     if gains.extend is None or gains.sure is None:
         return Move.EXTEND, ("one look shows no slope yet",)
@@ -256,7 +261,7 @@ def _spends(
     ends, more = n + later, n + later + 1
     length = min(t + (look.left - needed) / more, horizon)
     change = float((trend.gain(horizon) - trend.gain(length))[0]) + b * (1 / more - 1 / ends)
-    words = f"{ends} branches to the end leave {idle:,} tokens; {more} of {length:,.0f} instead"
+    words = f"{_branches(ends)} to the end leave{'s' * (ends == 1)} {idle:,} tokens; {more} of {length:,.0f} instead"
     if change < 0:
         return Move.OPEN, (f"{words} take {-change:.2g} nats off",)
     return Move.EXTEND, (*reasons, f"{words} would cost {change:.2g} nats")
@@ -312,7 +317,7 @@ def _spread(table: Table, drawn: Array, among: Array) -> Array:
 
 def _trend(tables: Sequence[Table], drawn: Array, among: Array, *, lean: float) -> Trend | None:
     """alpha and p in every draw, of the mean anchor less b (1 - 1/N); None where one look shows no slope."""
-    if len(tables) < 2:
+    if len(tables) < 2 or not all(np.isfinite(table.loss) for table in tables):
         return None
     n, share = among.shape[1], among / among.sum(axis=1, keepdims=True)
 
@@ -328,18 +333,30 @@ def _trend(tables: Sequence[Table], drawn: Array, among: Array, *, lean: float) 
     alpha = np.maximum((x.T @ curve) / np.sum(x**2, axis=0)[:, None], 0.0)  # powers x draws: a longer run loses nothing
     error = np.sum((curve[:, None] - x[:, :, None] * alpha) ** 2, axis=0)
     best = error.argmin(axis=0)
-    return Trend(now=tables[-1].tokens, alpha=lean * alpha[best, np.arange(len(best))], p=tried[best])
+    return Trend(now=tables[-1].tokens, alpha=alpha[best, np.arange(len(best))], p=tried[best], lean=lean)
 
 
 def _soup(table: Table, drawn: Array, members: Collection[int]) -> Array:
-    """The loss of the equal soup of some branches, from their anchors and pairs (prediction.predicted_loss)."""
+    """The loss of the equal soup of some branches, from their anchors and pairs (prediction.predicted_loss).
+
+    Infinite where one of these is not finite: so the soup without that branch is better.
+    """
+    pairs = list(itertools.combinations(sorted(members), 2))
+    if not all(
+        np.isfinite(row).all() for row in (table.anchors[list(members)], *(table.pairs[pair] for pair in pairs))
+    ):
+        return np.full(len(drawn), np.inf)
     anchors = _losses(table.anchors, table.targets, drawn)
     n = len(members)
     total = sum(anchors[i] for i in members) / n
-    for i, j in itertools.combinations(sorted(members), 2):
+    for i, j in pairs:
         gap = (anchors[i] + anchors[j]) / 2 - _losses(table.pairs[i, j], table.targets, drawn)
         total = total - 4 / n**2 * gap
     return np.asarray(total, np.float64)
+
+
+def _branches(n: int) -> str:
+    return f"{n} branch{'es' * (n != 1)}"
 
 
 def _suspected(table: Table, members: Sequence[int], drawn: Array, *, share: float) -> dict[int, float]:

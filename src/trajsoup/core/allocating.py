@@ -50,10 +50,15 @@ class Played:
     live: tuple[str, ...]  # whose soup is the outcome
     tokens: int  # t of each
     k: int
-    spent: int
+    trained: Mapping[str, int]  # branch -> tokens paid for it: beyond t where the game went back, all where it was lost
     loss: float  # of that soup, on what the decisions were made on
-    stopped: Mapping[str, int]  # branch -> where
-    lost: Mapping[str, str]  # branch -> why it did not arrive; its tokens count as spent
+    stopped: tuple[str, ...]
+    lost: Mapping[str, str]  # branch -> why it did not arrive
+
+    @property
+    def spent(self) -> int:
+        """Tokens of all branches together."""
+        return sum(self.trained.values())
 
 
 def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Played:
@@ -66,13 +71,14 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
             "earlier, or raise it"
         )
     live = [waiting.pop(0) for _ in range(start)]
-    at, end, spent = 0, len(positions) - 1, start * positions[0]
+    at, end = 0, len(positions) - 1
+    trained: dict[str, int] = {}
     decisions: list[Decision] = []
-    stopped: dict[str, int] = {}
     suspected: dict[int, tuple[str, ...]] = {}  # by position
     lost: dict[str, str] = {}
 
     def reach(branches: Sequence[str]) -> None:
+        trained.update(dict.fromkeys(branches, positions[at]))
         missing = world.reach(branches, positions[at])
         lost.update(missing)
         live[:] = [name for name in live if name not in missing]
@@ -86,7 +92,7 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
         look = Look(
             live=tuple(live),
             tables=tuple(world.table(live, p) for p in positions[max(at + 1 - policy.looks, 0) : at + 1]),
-            left=budget - spent,
+            left=budget - sum(trained.values()),
             step=positions[at + 1] - positions[at] if at < end else None,
             waiting=len(waiting),
             courses={name: world.course(name, positions[at]) for name in live[1:]},
@@ -96,19 +102,15 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
         made = decide(look, policy, tolerance=tolerance, horizon=positions[end])
         decisions.append(made)
         suspected[at] = made.suspected
-        for name in made.stopped:
-            live.remove(name)
-            stopped[name] = positions[at]
+        live[:] = [name for name in live if name not in made.stopped]
         if made.move is Move.END:
             break
         if made.move is Move.BACK:
             at = end = at - 1
         elif made.move is Move.OPEN:
             live.append(waiting.pop(0))
-            spent += positions[at]
             reach(live[-1:])
         else:
-            spent += len(live) * (positions[at + 1] - positions[at])
             at += 1
             reach(live)
     last = world.table(live, positions[at])
@@ -117,9 +119,9 @@ def play(world: World, policy: Policy, *, budget: int, tolerance: float) -> Play
         live=tuple(live),
         tokens=positions[at],
         k=last.k,
-        spent=spent,
+        trained=trained,
         loss=last.loss,
-        stopped=stopped,
+        stopped=tuple(name for made in decisions for name in made.stopped),
         lost=lost,
     )
 

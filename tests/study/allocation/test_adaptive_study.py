@@ -55,7 +55,8 @@ def test_the_budget_is_kept_and_the_study_goes_on_with_the_branches_that_are_lef
     _, _, records = ran
     record = records.require(AllocationRecord)
     assert record.spent <= record.budget == 2 * HORIZON
-    assert record.spent == len(record.live) * record.tokens + sum(record.stopped.values())
+    assert record.spent == sum(record.trained.values())
+    assert {record.trained[name] for name in record.live} == {record.tokens}
     train = records.require(TrainRecord)
     assert tuple(b.branch for b in train.branches) == record.live
     assert all(max(c.tokens for c in b.checkpoints) == record.tokens for b in train.branches)
@@ -95,14 +96,17 @@ def test_a_study_that_was_killed_makes_the_same_decisions_from_what_is_there(ran
 def test_what_was_trained_beyond_the_position_that_a_study_goes_back_to_is_no_part_of_it(
     tmp_path, fork_point, monkeypatch
 ):
-    monkeypatch.setattr(adaptive, "_back", lambda look: look.step is None and look.tables[-1].tokens == HORIZON)
+    monkeypatch.setattr(adaptive, "_back", lambda look, gains: look.step is None and look.tables[-1].tokens == HORIZON)
     more = f"    allocation: {{tokens: {2 * HORIZON}, looks: 3, sure: 1, drop: 1, shorten: 1}}\n"
     study = make_study(tmp_path, fork_point, more=more)
     records = run(tmp_path, study, stages=("plan", "train"))
     record = records.require(AllocationRecord)
     assert Move.BACK in [decision.move for decision in record.decisions]
     assert record.tokens == record.positions[-2]
-    assert record.spent <= record.budget
+    assert record.spent == sum(record.trained.values()) <= record.budget
+    assert record.trained["EXP1"] == record.positions[-1]
+    (table,) = section(records).tables
+    assert "EXP1 and EXP2 had gone on beyond that, which is no part of it" in table.notes[0]
     for branch in records.require(TrainRecord).branches:
         assert max(c.tokens for c in branch.checkpoints) == branch.tokens == record.tokens
     shutil.rmtree(study.output / "records")

@@ -17,9 +17,13 @@ def section(records: Records) -> Section | None:
 
 def allocation_table(record: AllocationRecord) -> Table:
     """One line for each look, and what became of the branches below."""
-    stopped = [f"{name} was stopped at {format_tokens(at)}" for name, at in record.stopped.items()]
+    paid = ", ".join(f"{name} ({format_tokens(tokens)})" for name, tokens in record.trained.items())
+    beyond = [name for name in record.live if record.trained[name] > record.tokens]
+    unused = [f"{' and '.join(beyond)} had gone on beyond that, which is no part of it"] if beyond else []
+    stopped = [f"{name} was stopped" for name in record.stopped]
     lost = [f"{name} was lost ({why})" for name, why in record.lost.items()]
     waiting = [f"{', '.join(record.waiting)} did not start"] if record.waiting else []
+    became = "".join(f"; {words}" for words in (*unused, *stopped, *lost, *waiting))
     return tabulate(
         "allocation",
         "How the tokens were given to branches",
@@ -37,9 +41,9 @@ def allocation_table(record: AllocationRecord) -> Table:
         },
         notes=(
             f"Looks at {', '.join(map(format_tokens, record.positions))}. {format_tokens(record.spent)} of "
-            f"{format_tokens(record.budget)} tokens went into {', '.join(record.live)} of {format_tokens(record.tokens)} each"
-            f"{''.join(f'; {words}' for words in (*stopped, *lost, *waiting))}. Losses and gains are validation, in nats; "
-            "gains are those of the tokens that one more branch would take.",
+            f"{format_tokens(record.budget)} tokens went into {paid}. The study has {', '.join(record.live)} up to "
+            f"{format_tokens(record.tokens)}{became}. Losses and gains are validation, in nats; gains are "
+            "those of the tokens that one more branch would take.",
         ),
     )
 
@@ -53,6 +57,5 @@ def _why(decision: Decision) -> str:
         None if gains.fewer is None else f"one fewer in {gains.fewer:.0%}",
     ]
     suspected = f"; {', '.join(decision.suspected)} suspected" if decision.suspected else ""
-    stopped = f"; stopped {', '.join(decision.stopped)}" if decision.stopped else ""
     told = ", ".join(words for words in numbers if words)
-    return "; ".join([*decision.reasons, *([told] if told else [])]) + suspected + stopped
+    return "; ".join([*decision.reasons, *([told] if told else [])]) + suspected

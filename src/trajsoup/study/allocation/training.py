@@ -48,7 +48,6 @@ def allocate(bench: Workbench, inputs: Mapping[str, str]) -> Allocated:
     world = TrainingWorld(bench, plan, fork_point=fork_point)
     budget = study.allocation.tokens or plan.positions.horizon
     played = play(world, study.allocation.policy, budget=budget, tolerance=study.evaluation.tolerance)
-    gone = {*played.live, *played.stopped, *played.lost}
     record = AllocationRecord(
         inputs=inputs,
         budget=budget,
@@ -57,9 +56,10 @@ def allocate(bench: Workbench, inputs: Mapping[str, str]) -> Allocated:
         decisions=played.decisions,
         live=played.live,
         tokens=played.tokens,
+        trained=played.trained,
         stopped=played.stopped,
         lost=played.lost,
-        waiting=tuple(name for name in world.names if name not in gone),
+        waiting=tuple(name for name in world.names if name not in played.trained),
     )
     return Allocated(played=played, fork_point=fork_point, record=record)
 

@@ -25,9 +25,10 @@ class Adaptive:
         Policy().sure
     )
     lean: Annotated[Positive, "Times what length is taken to gain: above 1 leans towards long runs."] = Policy().lean
-    drop: Annotated[Share, "Share of draws in which the soup must be better without a branch, at two looks."] = (
-        Policy().drop
-    )
+    drop: Annotated[
+        Share,
+        "Share of draws in which the soup must be better without a branch, at two looks, or where nothing can go on.",
+    ] = Policy().drop
     shorten: Annotated[
         Share, "Share of draws in which fewer and longer branches must be better before one is stopped; 1: never."
     ] = 0.9

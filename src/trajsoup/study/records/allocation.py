@@ -21,6 +21,7 @@ class AllocationRecord(Record):
     decisions: tuple[Decision, ...]
     live: tuple[str, ...]
     tokens: int  # of each of them
-    stopped: Mapping[str, int]  # branch -> where it was stopped
+    trained: Mapping[str, int]  # branch -> tokens paid for it: of those that are left more, where the study went back
+    stopped: tuple[str, ...]
     lost: Mapping[str, str]  # branch -> why it did not get on
     waiting: tuple[str, ...]  # never opened

@@ -72,11 +72,17 @@ def _allocate(bench: Workbench, inputs: dict[str, str]) -> TrainRecord:
         (runs[name], Outcome(branch=name, status=Status.FINISHED, tokens=done.played.tokens))
         for name in done.played.live
     ]
-    return _record(bench, inputs, fork_point=done.fork_point, plan=plan, runs=left)
+    return _record(bench, inputs, fork_point=done.fork_point, plan=plan, runs=left, until=done.played.tokens)
 
 
 def _record(
-    bench: Workbench, inputs: dict[str, str], *, fork_point: Path, plan: Plan, runs: Sequence[tuple[Run, Outcome]]
+    bench: Workbench,
+    inputs: dict[str, str],
+    *,
+    fork_point: Path,
+    plan: Plan,
+    runs: Sequence[tuple[Run, Outcome]],
+    until: int | None = None,
 ) -> TrainRecord:
     link = bench.setup.output / FORK_POINT
     if not os.path.lexists(link):
@@ -93,7 +99,7 @@ def _record(
             for key, one in deleted.items()
             if one.run == run.name
         ]
-        known = [c for c in (*there, *gone) if c.tokens <= outcome.tokens]  # adaptive branches may have been too long
+        known = [c for c in (*there, *gone) if until is None or c.tokens <= until]
         branches[run.apart].append(
             TrainedBranch(
                 branch=run.branch,
