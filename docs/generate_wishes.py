@@ -47,7 +47,8 @@ promised best, so no recipe is favoured."""
 ADAPTING = """\
 `allocation: adaptive`, replayed over the finished branches: decisions see validation documents and what every branch had
 by the look. Recipes are opened in the order of the file. The soup that a policy ends with is measured on test, beside that of
-N branches from beginning to end for the same tokens."""
+N branches from beginning to end for the same tokens, as they are and where that soup too leaves out at the end, by the
+policy's rule, what spoils it."""
 RECIPES = """\
 As `trajsoup design` does with probes: gains of pairs of single checkpoints at the first horizon (T/4, validation) promise
 the set of N recipes whose average gains most over the best of them. Held to it: the gains of the same pairs at T on test
@@ -254,6 +255,9 @@ def adapting_part(seeds: Seeds) -> Part:
         sizes = {seed: a.sizes(budget=budget) for seed, a in of.items()}
         plains = {
             ELSEWHERE: {s: a.static(before[s], budget=budget) for s, a in of.items()},
+            f"{ELSEWHERE}, leaving out as the policy does": {
+                s: a.pruned(before[s], budget=budget) for s, a in of.items()
+            },
             "always one branch": {s: a.static(sizes[s][0], budget=budget) for s, a in of.items()},
             "always all branches": {s: a.static(sizes[s][-1], budget=budget) for s, a in of.items()},
             "the best static N in hindsight": {s: a.hindsight(budget=budget) for s, a in of.items()},
@@ -279,6 +283,7 @@ def adapting_part(seeds: Seeds) -> Part:
     columns = (
         "tokens",
         "minus static N of the other seeds",
+        "minus the same, leaving out too",
         "minus always one",
         "minus always all",
         "minus the best static in hindsight",

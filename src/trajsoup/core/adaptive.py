@@ -132,12 +132,16 @@ class Trend:
         return self.lean * self.alpha * (1 - (tokens / self.now) ** -self.p)
 
 
+def draw_documents(table: Table, policy: Policy, *, seed: int = 0) -> Array:
+    """Weights of documents in every draw: the Bayesian bootstrap."""
+    return np.random.default_rng([seed, table.tokens]).exponential(size=(policy.draws, len(table.targets)))
+
+
 def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: int = 0) -> Decision:
     """One decision. The first branch is the baseline, which others are judged by: it is never stopped."""
     now, n = look.tables[-1], len(look.live)
-    random = np.random.default_rng([seed, now.tokens, n])
-    drawn = random.exponential(size=(policy.draws, len(now.targets)))  # Bayesian bootstrap
-    among = random.exponential(size=(policy.draws, n))
+    drawn = draw_documents(now, policy, seed=seed)
+    among = np.random.default_rng([seed, now.tokens, n]).exponential(size=(policy.draws, n))
     plain = np.ones((1, len(now.targets))), np.ones((1, n))
     trends = [_trend(look.tables[-policy.looks :], *draws, lean=policy.lean) for draws in ((drawn, among), plain)]
     spreads = [_spread(now, *draws) if n > 1 and np.isfinite(now.loss) else None for draws in ((drawn, among), plain)]
@@ -160,7 +164,8 @@ def decide(look: Look, policy: Policy, *, tolerance: float, horizon: int, seed: 
             for i in sorted(others, key=lambda i: -float(now.anchors[i].sum()))[: going - fewer]:
                 stopped[look.live[i]] = f"what is left extends {fewer} of {_branches(going)}"
         else:
-            stopped |= (out := _left_out(look, policy, stopped, drawn))
+            out = spoilers(now, [i for i in range(n) if look.live[i] not in stopped], drawn, share=policy.drop)
+            stopped |= {look.live[i]: f"the soup without it is better in {p:.0%} of draws" for i, p in out.items()}
             going -= len(out)
             if out and look.step is not None and going * look.step <= look.left:
                 move, reasons = Move.EXTEND, (f"{look.left:,} tokens are enough for a step of {_branches(going)}",)
@@ -209,14 +214,13 @@ def _stopped(
     return found
 
 
-def _left_out(look: Look, policy: Policy, stopped: Collection[str], drawn: Array) -> dict[str, str]:
-    """Where all of them cannot go on: those without which the soup is better, one after another."""
-    members = [i for i, name in enumerate(look.live) if name not in stopped]
-    found: dict[str, str] = {}
-    while suspected := _suspected(look.tables[-1], members, drawn, share=policy.drop):
-        worst, share = next(iter(suspected.items()))
-        members.remove(worst)
-        found[look.live[worst]] = f"the soup without it is better in {share:.0%} of draws"
+def spoilers(table: Table, members: Collection[int], drawn: Array, *, share: float) -> dict[int, float]:
+    """Branches without which the soup is better, in which share of draws, one after another."""
+    left, found = list(members), dict[int, float]()
+    while suspected := _suspected(table, left, drawn, share=share):
+        worst = next(iter(suspected))
+        left.remove(worst)
+        found[worst] = suspected[worst]
     return found
 
 

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trajsoup.core.adaptive import Course, Policy, Table
+from trajsoup.core.adaptive import Course, Policy, Table, draw_documents, spoilers
 from trajsoup.core.allocating import Played, play, statics
 from trajsoup.core.replay import Replayed, above_best, mean_over_orders
 from trajsoup.core.scores import DocumentLosses, ValidationScores
@@ -99,6 +99,7 @@ class Game:
     order: tuple[str, ...]
     policies: Mapping[str, Played]
     static: Mapping[int, Outcome]  # by N
+    pruned: Mapping[int, Outcome]  # the same without those that the plain policy would leave out at the end
     promised: Mapping[int, float]  # loss of each of these on what decisions are made on
 
 
@@ -107,31 +108,39 @@ def games(
 ) -> list[Game]:
     """Play every policy at every budget, with the branches after the baseline in several turned orders."""
     tolerance = world.bench.setup.evaluation.tolerance
-    first, rest = world.names[0], list(world.names[1:])
+    first, rest, plain = world.names[0], list(world.names[1:]), Policy()
     found: list[Game] = []
     for turn in range(min(orders, len(rest)) or 1):
         turned = world.reordered((first, *rest[turn:], *rest[:turn]))
         for budget in budgets:
             fixed: dict[int, Outcome] = {}
+            pruned: dict[int, Outcome] = {}
             promised: dict[int, float] = {}
             for s in statics(turned.names, turned.positions, budget=budget):
                 chosen = tuple(turned.names[: s.n_branches])
                 look = turned.table(chosen, s.tokens)
                 fixed[s.n_branches], promised[s.n_branches] = (chosen, s.tokens, look.k), look.loss
+                spoil = spoilers(look, range(len(chosen)), draw_documents(look, plain), share=plain.drop)
+                kept = tuple(name for i, name in enumerate(chosen) if i not in spoil)
+                pruned[s.n_branches] = kept, s.tokens, turned.table(kept, s.tokens).k
             played = {
                 name: play(turned, policy, budget=budget, tolerance=tolerance)
                 for name, policy in policies.items()
                 if policy.start * turned.positions[0] <= budget
             }
             order = tuple(turned.names)
-            found.append(Game(budget=budget, order=order, policies=played, static=fixed, promised=promised))
+            found.append(
+                Game(budget=budget, order=order, policies=played, static=fixed, pruned=pruned, promised=promised)
+            )
     return found
 
 
 def measured(world: FinishedWorld, found: Sequence[Game]) -> dict[Outcome, DocumentLosses]:
     """All outcomes on test, in one read."""
     wanted = {
-        outcome for game in found for outcome in (*map(outcome_of, game.policies.values()), *game.static.values())
+        outcome
+        for game in found
+        for outcome in (*map(outcome_of, game.policies.values()), *game.static.values(), *game.pruned.values())
     }
     rows = {outcome: world.row(outcome) for outcome in sorted(wanted)}
     scores = world.bench.scorer.test_losses(list(rows.values()))

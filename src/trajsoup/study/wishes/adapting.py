@@ -51,6 +51,10 @@ class Adapted:
         """Of N branches from the beginning to the end."""
         return self._mean([game.static[n] for game in self._at(budget)])
 
+    def pruned(self, n: int, *, budget: int) -> DocumentLosses:
+        """Of the same, where the soup leaves out what the policy would leave out at the end."""
+        return self._mean([game.pruned[n] for game in self._at(budget)])
+
     def hindsight(self, *, budget: int) -> DocumentLosses:
         """Of the static N that was best on test, order by order: nobody could have known it."""
         best = [min(g.static.values(), key=lambda o: self.losses[o].loss()) for g in self._at(budget)]
