@@ -23,6 +23,25 @@ def test_tables_do_not_cut_names_or_read_markup_in_them(capsys):
     assert " - " in out
 
 
+def test_on_a_narrow_terminal_a_table_comes_in_parts_whose_words_and_numbers_are_whole(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # of 80 columns
+    names = ["first", "second", *(f"loss at {n}0.5k tokens" for n in range(1, 13))]
+    rows = [[a, b, *(f"{seed}.{n:02}75 [{seed}.{n:02}11, {seed}.{n:02}99]" for n in range(1, 13))]
+            for seed, (a, b) in enumerate([("EXP1", "EXP2"), ("EXP1", "EXP3"), ("EXP2", "EXP3")], start=1)]  # fmt: skip
+    show_table("title", names, rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = [word for line in lines for word in line.split()]
+    parts = words.count("first")
+    assert parts > 1
+    assert words.count("title") == 1
+    assert words.count("EXP1") == 2 * parts  # whatever tells rows apart is in every part
+    assert words.count("second") == parts
+    assert {word for row in rows for cell in row for word in cell.split()} <= set(words)
+    assert {f"{n}0.5k" for n in range(1, 13)} <= set(words)
+
+
 def test_notes_go_to_stderr(capsys):
     show_notes(["a", "b"])
     assert capsys.readouterr() == ("", "note: a\nnote: b\n")

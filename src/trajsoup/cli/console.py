@@ -12,6 +12,7 @@ import typer
 from trajsoup.store.shown import shown
 
 Cell = str | int | float | None
+GUTTER = 3  # between two columns
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -27,19 +28,50 @@ def show_json(data: Any) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table; numbers to the right, names never cut."""
+    """Print a table; numbers to the right, names never cut, no word broken: what is too wide comes in parts."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=shown(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, name in enumerate(columns):
-        numeric = all(isinstance(row[i], int | float | None) for row in rows)
-        table.add_column(shown(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(cell) for cell in row))
-    width = None if sys.stdout.isatty() else 200
-    Console(width=width, highlight=False, markup=False, emoji=False).print(table)
+    numeric = [all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(columns))]
+    names, texts = [shown(name) for name in columns], [[_text(cell) for cell in row] for row in rows]
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, emoji=False)
+    for number, widths in enumerate(_parts(names, texts, console.width)):
+        heading = shown(title) if number == 0 else None
+        table = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, width in widths.items():
+            table.add_column(names[i], justify="right" if numeric[i] else "left", overflow="fold", width=width)
+        for row in texts:
+            table.add_row(*(row[i] for i in widths))
+        console.print(table)
+
+
+def _parts(names: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> list[dict[int, int]]:
+    """Columns with their widths, in parts that fit; the columns that tell rows apart begin each part."""
+    from rich.cells import cell_len
+
+    cells = [[name, *(row[i] for row in texts)] for i, name in enumerate(names)]
+    whole = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    words = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+    least = [min(word, width // 3) for word in words]
+    room = width + 1 - GUTTER * len(names)
+    if sum(whole) <= room:
+        return [dict(enumerate(whole))]
+    told = next((n for n in range(1, len(names)) if len({tuple(row[:n]) for row in texts}) == len(texts)), 1)
+    keys = list(range(told if sum(least[:told]) + GUTTER * told <= width // 2 else 1))
+    parts = [keys]
+    for i in range(len(keys), len(names)):
+        if len(parts[-1]) > len(keys) and sum(least[j] + GUTTER for j in (*parts[-1], i)) > width + 1:
+            parts.append(keys)
+        parts[-1] = [*parts[-1], i]
+    found: list[dict[int, int]] = []
+    for part in parts:
+        widths = {i: least[i] for i in part}
+        for _ in range(width + 1 - sum(least[i] + GUTTER for i in part)):
+            tightest = max(part, key=lambda i: whole[i] - widths[i])
+            widths[tightest] += whole[tightest] > widths[tightest]
+        found.append(widths)
+    return found
 
 
 def show_notes(notes: Sequence[str]) -> None:
