@@ -97,8 +97,13 @@ def test_a_sweep_before_the_run_says_what_to_do(study):
     assert "trajsoup run" in refused("sweep", study)
 
 
-def test_geometry_shows_angles(study):
-    assert "Angles between branches" in succeeds("geometry", study).out
+def test_geometry_shows_angles_and_says_of_which_k_a_pair_gain_is(study):
+    done = succeeds("geometry", study)
+    assert "Angles between branches" in done.out
+    assert "Pair gain on validation: nats that merging two anchors of K = 2 took off" in done.out
+    assert "The worth of a second branch, among the conditions, is another figure" in done.out
+    assert "Pair gain against cosine over 3 pairs" in done.out
+    assert "worth of a second branch above 0, at the best K of one" in succeeds("run", study).out
     assert succeeds("geometry", study, "--json").json["branches"] == ["EXP1", "EXP2", "EXP3"]
 
 

@@ -176,7 +176,7 @@ def test_pairs_that_went_different_ways_are_named_first(tmp_path):
     assert [p.cosine for p in result.pairs] == sorted(p.cosine for p in result.pairs)
     assert abs(result.pairs[0].cosine) < 0.1
     assert all(p.gain is None for p in result.pairs)
-    assert "No gain has been measured on these runs" in result.pairs_by
+    assert "No pair gain has been measured on these runs" in result.pairs_by
 
 
 def test_a_study_that_was_run_lends_its_matrix_and_its_line(tmp_path):
@@ -197,7 +197,7 @@ def test_a_study_that_was_run_lends_its_matrix_and_its_line(tmp_path):
     first = examine(branches, folder=study_folder(runs), relation=rising, progress=read.append)
     assert [(p.first, p.second) for p in first.pairs] == [("EXP1", "EXP2"), ("EXP2", "EXP3"), ("EXP1", "EXP3")]
     assert all(p.low < p.gain < p.high for p in first.pairs)
-    assert "the line measured in this study. Gain against cosine over 3 pairs" in first.pairs_by
+    assert "the line measured in this study. Pair gain against cosine over 3 pairs" in first.pairs_by
     assert sum(read) > 0
     read.clear()
     assert examine(branches, folder=study_folder(runs), relation=rising, progress=read.append) == first

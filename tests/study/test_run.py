@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+from statistics import fmean
 
 import pytest
 
@@ -109,12 +110,23 @@ def test_the_model_to_take_is_whatever_validates_best(ran):
     assert dataclasses.replace(rows, rows=(*rows.rows, raw, same)).best() is same
 
 
+def mean_loss(scaling, *, n, k):
+    """Over all soups of N branches at one K."""
+    return fmean(v for row, v in scaling.items() if row.count("+") == n - 1 and row.endswith(f"/K={k}"))
+
+
 def test_the_five_conditions_are_measured_from_the_records_they_name(ran):
     found = {c.name: c for c in ran.records.require(ConditionsRecord).conditions}
     assert list(found) == ["size", "skills", "alignment", "saturation", "fork point"]
     points = ran.records.every(SweepRecord)["crossing"].points
     serial = {p.budget_tokens: p.validation_loss for p in points if p.series == SERIAL}
     end = max(serial)
+    scaling = {p.row: p.validation_loss for p in ran.records.require(SweepRecord, "scaling").points}
+    single = {k: mean_loss(scaling, n=1, k=k) for k in (1, 2, 3)}
+    k = min(single, key=single.get)
+    assert found["size"].value == pytest.approx(single[k] - mean_loss(scaling, n=2, k=k))
+    assert found["size"].wanted.startswith("worth of a second branch")
+    assert found["size"].measured.endswith(f"(mean over pairs, K = {k})")
     assert found["saturation"].value == pytest.approx(serial[end // 2] - serial[end])
     assert found["saturation"].met == (found["saturation"].value <= 0.002)
     (beaten,) = found["fork point"].comparisons

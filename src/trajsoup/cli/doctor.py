@@ -66,7 +66,7 @@ def doctor(
         if result.pairs:
             show_table(
                 "Pairs worth merging, most promising first",
-                ["first", "second", "cosine", "expected gain"],
+                ["first", "second", "cosine", "expected pair gain"],
                 [[p.first, p.second, p.cosine, p.gain] for p in result.pairs],
             )
             say(f"Pairs are ordered {result.pairs_by}")

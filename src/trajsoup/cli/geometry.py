@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from trajsoup.cli.console import say, show_json, show_notes, show_table
-from trajsoup.cli.options import Address, Engine, EngineOption, Json, Study, chosen_executor, study_file
+from trajsoup.cli.console import say, show_json, show_notes
+from trajsoup.cli.options import Address, Engine, EngineOption, Form, Json, Study, chosen_executor, study_file
+from trajsoup.cli.study_output import show
 
 
 def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address = None, as_json: Json = False) -> None:
-    """Show directions and angles of the branches of a study that was run, the gain of pairs, and what theory predicts."""
+    """Show directions and angles of the branches of a study that was run, pair gains, and what theory predicts."""
     import dataclasses
 
     from trajsoup.core.pair_gain import relation_words
@@ -34,9 +35,10 @@ def geometry(study: Study, engine: EngineOption = Engine.LOCAL, address: Address
         show_json({**dataclasses.asdict(record), "theory": dataclasses.asdict(predicted)})
         return
     for table in tables(record):
-        show_table(table.title, table.columns, table.texts)
+        show(table, Form.TERMINAL)
     if record.relation is not None:
         say(relation_words(record.relation))
     for sentence in (*predicted.held_out_words, *predicted.words):
         say(sentence)
-    show_notes(record.notes)
+    if not record.directions:  # else they stand below those
+        show_notes(record.notes)

@@ -106,9 +106,9 @@ def rank_pairs(
 
 
 def relation_words(relation: Relation) -> str:
-    """How gain goes with cosine, in a sentence."""
+    """How the pair gain goes with the cosine, in a sentence."""
     if relation.pearson is None or relation.spearman is None:
-        return f"Gain against cosine: {relation.missing}."
+        return f"Pair gain against cosine: {relation.missing}."
     if relation.pearson_p is None or relation.pearson_p > 1 - BAND:
         how = "no relation that these pairs could show"
     elif relation.pearson < 0:
@@ -116,7 +116,7 @@ def relation_words(relation: Relation) -> str:
     else:
         how = "the more two directions agree, the more their merge gains, against the paper"
     return (
-        f"Gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} ({relation.p_words}), "
+        f"Pair gain against cosine over {relation.pairs} pairs: Pearson {relation.pearson:+.2f} ({relation.p_words}), "
         f"Spearman {relation.spearman:+.2f}: {how}."
     )
 

@@ -197,10 +197,10 @@ def _pairs(
     if relation is not None and relation.slope is None:
         relation = None
     words = (
-        f"by the gain expected from their cosine, on the line measured in this study. {relation_words(relation)}"
+        f"by the pair gain expected from their cosine, on the line measured in this study. {relation_words(relation)}"
         if relation is not None
         else "by the cosine of their directions: the less they agree, the more the paper's merges gained (Pearson -0.80 "
-        "over its pairs). No gain has been measured on these runs; score the soup before trusting the order."
+        "over its pairs). No pair gain has been measured on these runs; score the soup before trusting the order."
     )
     return rank_pairs(cosines, relation=relation), words, (*apart, *still)
 

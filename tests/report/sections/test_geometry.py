@@ -35,7 +35,7 @@ def test_how_it_was_measured_stands_below_the_figures(example):
     assert shown["averaged before PCA"] == "tail-k, 4 checkpoints"
     assert shown["matched tokens"] == "32,768 to 98,304"
     assert shown["interpolation grid"] == "0 to 1, 11 points"
-    assert shown["gains averaged over"] == "24.58k, 49.15k, 73.73k, 98.3k tokens"
+    assert shown["pair gains averaged over"] == "24.58k, 49.15k, 73.73k, 98.3k tokens"
 
 
 def test_every_displacement_is_drawn_under_its_branch(example):

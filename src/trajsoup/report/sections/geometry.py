@@ -10,7 +10,7 @@ from trajsoup.core.signal import Signal
 from trajsoup.report import style
 from trajsoup.report.cells import score, signed, tokens
 from trajsoup.report.section import Drawn, Section
-from trajsoup.report.sections.geometry_gains import gain_figures
+from trajsoup.report.sections.geometry_gains import gain_figures, of_k
 from trajsoup.report.sections.geometry_paths import path_figures
 from trajsoup.report.sections.geometry_plane import plane_figures
 from trajsoup.report.table import Row, Table, number, pairs_table, tabulate, text
@@ -64,22 +64,25 @@ def tables(record: GeometryRecord) -> tuple[Table, ...]:
     horizons = {key: format_tokens(int(key)) for key in dict.fromkeys(key for p in record.pairs for key in p.gains)}
     pairs = tabulate(
         "pairs",
-        "What merging a pair gained on validation, nats below the mean of its ends",
+        f"Pair gain on validation: nats that merging two anchors{of_k(record)} took off the mean of their losses",
         record.pairs,
         {
             "first": lambda p: text(p.first),
             "second": lambda p: text(p.second),
             "cosine": lambda p: number(p.cosine, ".4f"),
-            "gain": lambda p: number(p.gain, "+.4f"),
+            "pair gain": lambda p: number(p.gain, "+.4f"),
             **{f"at {at}": lambda p, key=key: number(p.gains.get(key), "+.4f") for key, at in horizons.items()},
-            "gain in points": lambda p: signed(p.accuracy_gain, Signal.ACCURACY),
+            "pair gain in points": lambda p: signed(p.accuracy_gain, Signal.ACCURACY),
             **{
                 f"points at {at}": lambda p, key=key: signed(p.accuracy_gains.get(key), Signal.ACCURACY)
                 for key, at in horizons.items()
                 if any(p.accuracy_gains for p in record.pairs)
             },
         },
-        notes=["Averaged over horizons. Points of the Overall Average above the mean of its ends."],
+        notes=[
+            "Pair gain is averaged over horizons; in points it is that of the Overall Average. The worth of a second branch, "
+            "among the conditions, is another figure: the mean over all pairs at the full length, at the best K of one.",
+        ],
     )
     paths = tabulate(
         "paths",
@@ -165,10 +168,10 @@ def _fields_table(record: GeometryRecord) -> tuple[Table, ...]:
         ),
         ("interpolation grid", f"{grid[0]:g} to {grid[-1]:g}, {len(grid)} points" if grid else "not interpolated"),
         ("interpolated at", _listed(fields.interpolation_horizons)),
-        ("gains averaged over", _listed(fields.gain_offsets)),
+        ("pair gains averaged over", _listed(fields.gain_offsets)),
         (
             "checkpoints of an anchor",
-            f"K = {fields.interpolation_k or '-'} on paths, K = {fields.gain_k or '-'} in gains",
+            f"K = {fields.interpolation_k or '-'} on paths, K = {fields.gain_k or '-'} in pair gains",
         ),
     ]
     return (pairs_table("geometry-fields", "How it was measured", lines),)

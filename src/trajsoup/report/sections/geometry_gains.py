@@ -23,13 +23,19 @@ def gain_figures(record: GeometryRecord) -> list[Drawn]:
     return [
         Drawn(
             name=name,
-            title=f"Alignment and gain ({signal.value})",
+            title=f"Alignment and pair gain ({signal.value})",
             says=gain_words(record, signal),
             draw=partial(direction_gain, record, signal),
         )
         for name, signal in (("direction-gain", LOSS), ("direction-gain-accuracy", Signal.ACCURACY))
         if len(_pair_gains(record, signal)) > 1
     ]
+
+
+def of_k(record: GeometryRecord) -> str:
+    """Of which K the merged anchors were, where the record has it."""
+    k = None if record.completion is None else record.completion.gain_k
+    return "" if k is None else f" of K = {k}"
 
 
 def _pair_gains(record: GeometryRecord, signal: Signal) -> list[tuple[MeasuredPair, float]]:
@@ -40,7 +46,9 @@ def _pair_gains(record: GeometryRecord, signal: Signal) -> list[tuple[MeasuredPa
 
 def direction_gain(record: GeometryRecord, signal: Signal = LOSS) -> Figure:
     """The gain of merging two branches over the cosine of their directions, with the fitted line and its band."""
-    figure = style.figure(x="cosine of the two directions", y=f"gain ({signal.unit})", height=380, showlegend=False)
+    figure = style.figure(
+        x="cosine of the two directions", y=f"pair gain ({signal.unit})", height=380, showlegend=False
+    )
     line = record.relation_line if signal is LOSS else record.accuracy_line
     if line:
         low, high = (
@@ -62,7 +70,7 @@ def direction_gain(record: GeometryRecord, signal: Signal = LOSS) -> Figure:
         mode="markers",
         marker={"size": 11, "color": style.COLOURS[0]},
         text=[
-            f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>gain "
+            f"<b>{style.plain(p.first)} and {style.plain(p.second)}</b><br>cosine {p.cosine:.4f}<br>pair gain "
             f"{style.difference_text(gain, signal)}"
             for p, gain in drawn
         ],
@@ -77,8 +85,9 @@ def gain_words(record: GeometryRecord, signal: Signal = LOSS) -> str:
     if not gains:
         return "No pair was scored."
     words = (
-        f"{sum(gain > 0 for gain in gains)} of {counted(len(gains), 'pair gains', 'pairs gain')} by merging, from "
-        f"{style.difference_text(min(gains), signal)} to {style.difference_text(max(gains), signal)}, averaged over horizons."
+        f"{sum(gain > 0 for gain in gains)} of {counted(len(gains), 'pair gains', 'pairs gain')} by merging anchors"
+        f"{of_k(record)}, from {style.difference_text(min(gains), signal)} to {style.difference_text(max(gains), signal)}, "
+        "averaged over horizons."
     )
     found = record.relation if signal is LOSS else record.accuracy_relation
     if found is None or found.pearson is None:

@@ -44,7 +44,7 @@ def section(records: Records) -> Section | None:
             figures.append(
                 Drawn(
                     name=f"differences-{signal.value}",
-                    title=f"Gain in {signal.value}",
+                    title=f"Differences in {signal.value}",
                     says=_says(mine, names),
                     draw=partial(
                         _differences, mine, names, level=compared.level, best=None if answer is None else answer.soup

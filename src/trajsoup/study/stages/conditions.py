@@ -26,7 +26,7 @@ from trajsoup.study.workbench import Workbench
 
 SKILLED = 0.15  # above guessing
 
-APART = 0.0  # nats that averaging two branches must gain at the least
+APART = 0.0  # nats that a second branch must be worth at the least
 
 
 def conditions_stage(bench: Workbench) -> bool:
@@ -58,14 +58,16 @@ def _apart(cells: Sequence[PredictedCell]) -> Condition:
     """Large enough: branches settle in places that are worth averaging."""
     by_count = {n: {c.k: c.measured for c in cells if c.n_branches == n} for n in (1, 2)}
     both = sorted(by_count[1].keys() & by_count[2].keys(), key=lambda k: by_count[1][k])
-    gain = by_count[1][both[0]] - by_count[2][both[0]] if both else None
+    worth = by_count[1][both[0]] - by_count[2][both[0]] if both else None
     return Condition(
         name="size",
         question="Is the model large enough for branches to differ?",
-        wanted="averaging two branches gains, at the best K of one",
-        measured="fewer than two branches" if gain is None else f"{gain:+.4f} nats on validation (K = {both[0]})",
-        value=gain,
-        met=None if gain is None else gain > APART,
+        wanted="worth of a second branch above 0, at the best K of one",
+        measured="fewer than two branches"
+        if worth is None
+        else f"{worth:+.4f} nats on validation (mean over pairs, K = {both[0]})",
+        value=worth,
+        met=None if worth is None else worth > APART,
     )
 
 

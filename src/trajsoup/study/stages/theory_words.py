@@ -35,17 +35,17 @@ def _held_out(held: HeldOutRecord) -> str:
         return f"Held out: {QUESTIONS[held.name]} changed by nothing, so there was nothing to predict."
     how = (
         "the quadratic model holds well" if share < 0.1 else
-        "the quadratic model gives the size of the gain" if share < 0.5 else
+        "the quadratic model gives the size of what averaging takes off" if share < 0.5 else
         "the quadratic model is a rough guide only" if share < 1 else
-        "the prediction was no better than expecting no gain"
+        "the prediction was no better than expecting nothing of averaging"
     )  # fmt: skip
     lean = "with no lean to either side"
     if abs(held.mean_error) > 0.01 * held.gain:
         lean = f"promising {abs(held.mean_error):.1g} too {'much' if held.mean_error > 0 else 'little'} on average"
     return (
         f"Held out: {QUESTIONS[held.name]} was predicted to {held.root_mean_square:.2g} nats (root mean square over "
-        f"{held.soups} soups, worst {held.worst:.2g}), where averaging gained {held.gain:.2g}: an error of {share:.0%} of "
-        f"the gain, {lean}; {how}."
+        f"{held.soups} soups, worst {held.worst:.2g}), where averaging took {held.gain:.2g} off the "
+        f"mean loss of the anchors: an error of {share:.0%} of that, {lean}; {how}."
     )
 
 
