@@ -14,6 +14,7 @@ from tests.command import refused, succeeds
 from tests.runs import equal, load
 from trajsoup.engine.workers import Options
 from trajsoup.errors import CheckpointError
+from trajsoup.lm.tokenizer import train_tokenizer
 from trajsoup.merge.make import make_soup
 from trajsoup.merge.plan import OutputForm, explicit_row, plan_row
 from trajsoup.merge.verify import verify_soup
@@ -186,6 +187,57 @@ def test_without_the_option_an_adapter_is_refused_and_the_option_is_named(plain,
     lone = explicit_row({str(plain / "adapter"): 0.5, str(plain / "base"): 0.5})
     with pytest.raises(CheckpointError, match="takes adapters only"):
         plan_row(lone, form=OutputForm(lora=True), fork_point=plain / "base")
+
+
+@pytest.fixture(scope="module")
+def unevaluated(tmp_path_factory):
+    """Two runs of adapters without any log; their last checkpoints are noise."""
+    folder = tmp_path_factory.mktemp("unevaluated")
+    config = LlamaConfig(**{**LLAMA.to_diff_dict(), "vocab_size": 260})
+    model_of(config).save_pretrained(folder / "base")
+    train_tokenizer(["a b c"], folder / "base", vocab_size=260)
+    module = "base_model.model.lm_head"
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "base_model_name_or_path": str(folder / "base")}
+    for run, step, size in (("a", 10, 0.01), ("a", 20, 300.0), ("b", 10, 0.01), ("b", 20, 300.0)):
+        adapter = folder / run / f"checkpoint-{step}"
+        adapter.mkdir(parents=True)
+        torch.manual_seed(step + ord(run))
+        factors = {f"{module}.lora_A.weight": torch.randn(2, 16), f"{module}.lora_B.weight": torch.randn(260, 2) * size}
+        save_file(factors, adapter / "adapter_model.safetensors")
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "held-out.txt").write_text("the cat sat on the mat and ate the hat\n" * 20)
+    return folder
+
+
+def test_adapters_that_nobody_evaluated_are_ranked_on_documents(unevaluated):
+    args = ("merge", unevaluated / "a", unevaluated / "b", "--lora", "merge", "--no-screen", "--dry-run", "--json")
+    blind = succeeds(*args, "--k", 1).json
+    assert {key[-13:] for key in blind["row"]} == {"checkpoint-20"}
+    assert any("--validation FILE would rank them" in note for note in blind["notes"])
+    assert not any("doctor" in note for note in blind["notes"])  # which takes no adapters; these have one base
+    ranked = succeeds(*args, "--k", 1, "--validation", unevaluated / "held-out.txt").json
+    assert {key[-13:] for key in ranked["row"]} == {"checkpoint-10"}
+
+
+def test_methods_that_ask_for_products_measure_the_models_that_adapters_make(unevaluated):
+    args = ("merge", unevaluated / "a", unevaluated / "b", "--lora", "merge", "--no-screen", "--dry-run", "--json")
+    found = succeeds(*args, "--method", "extra-merge", "--param", "merged=1", "--param", "steps=1").json
+    assert sum(found["row"].values()) == pytest.approx(1)
+    assert "no share of the fork point" in refused(
+        *args, "--method", "model-stock", "--fork-point", unevaluated / "base"
+    )
+
+
+def test_adapters_without_a_log_are_told_what_helps(unevaluated, tmp_path):
+    args = ("--lora", "merge", "--dry-run")
+    said = refused("merge", unevaluated / "a", unevaluated / "b", *args)
+    assert said.endswith("or pass --no-screen: then all are merged")
+    for run in "ab":
+        shutil.copytree(unevaluated / run / "checkpoint-10", tmp_path / "adapters" / run)
+    said = refused("merge", tmp_path / "adapters", *args)
+    assert said.endswith("or name each checkpoint, not the folder above, and `merge` takes their mean")
+    named = [tmp_path / "adapters" / run for run in "ab"]
+    assert set(succeeds("merge", *named, *args, "--json").json["row"].values()) == {0.5}
 
 
 def test_an_adapter_whose_base_is_elsewhere_asks_for_the_fork_point(plain, tmp_path):

@@ -256,7 +256,7 @@ def merge(
     else:
         runs = [place(text) for text in inputs]
         study = read_branches(runs, fork_point=fork_point, tokens_per_step=tokens_per_step, metric=metric)
-        with _answering(validation or (), study) as (scoring, descending):
+        with _answering(validation or (), study, lora=form.lora) as (scoring, descending):
             plan = plan_soup(study, choice, form=form, scoring=scoring, descending=descending)
     if dry_run:
         if output is not None:
@@ -285,7 +285,9 @@ def merge(
 
 
 @contextlib.contextmanager
-def _answering(documents: Sequence[Path], study: Branches) -> Iterator[tuple[Scoring | None, Descending | None]]:
+def _answering(
+    documents: Sequence[Path], study: Branches, *, lora: bool
+) -> Iterator[tuple[Scoring | None, Descending | None]]:
     """Who answers methods that ask for scores (None: the logs of the runs) and for gradients."""
     if not documents:
         yield None, None
@@ -294,5 +296,5 @@ def _answering(documents: Sequence[Path], study: Branches) -> Iterator[tuple[Sco
     from trajsoup.cli.study_output import StageLines
     from trajsoup.study.score.documents import scoring_on
 
-    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score) as answers:
+    with limited_instructions(), scoring_on(documents, study, progress=StageLines().score, lora=lora) as answers:
         yield answers

@@ -225,7 +225,7 @@ def _admitted(study: Branches, choice: Choice) -> tuple[tuple[Pool, ...], tuple[
             force={*study.force, *choice.force},
         )
     except UncomparableError as error:
-        raise UncomparableError(f"{error}, or pass --no-screen") from error
+        raise UncomparableError(f"{error}, or pass --no-screen: then all are merged") from error
     admitted = {v.branch for v in verdicts if v.admitted}
     if not admitted:
         raise ScreenError(

@@ -112,9 +112,10 @@ def plan_soup(
     >>> plan_soup(scan_branches(["runs/a", "runs/b"]), Choice(k=4)).row.weights  # doctest: +SKIP
     """
     study, choice, said = with_what_is_known(study, choice, scoring=scoring)
-    decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measure, descending=descending)
-    row = row_of(decision, choice)
     candidates = {c.key: c for pool in study.pools() for c in pool.candidates}
+    measuring = partial(measure, format=adapters_of(candidates, study.fork_point) if form.lora else None)
+    decision, verdicts, notes = decide(study, choice, scoring=scoring, measuring=measuring, descending=descending)
+    row = row_of(decision, choice)
     if choice.takes_k and choice.k is None:
         choice = replace(choice, k=decision.option.k)
     plan = plan_row(row, candidates=candidates, fork_point=study.fork_point, form=form)
@@ -122,9 +123,9 @@ def plan_soup(
     return replace(plan, choice=choice, verdicts=verdicts, notes=notes, promise=decision.promise)
 
 
-def measure(request: Measure) -> Gram:
+def measure(request: Measure, *, format: Format | None = None) -> Gram:
     """Answer a method that asks for products of checkpoints: one read of them, here."""
-    checkpoints = _open_all(request.keys)
+    checkpoints = _open_all(request.keys, format)
     first = next(iter(checkpoints.values()))
     for checkpoint in checkpoints.values():
         require_same(first, checkpoint)
@@ -150,11 +151,11 @@ def plan_row(
     >>> plan_row(explicit_row({"a": 0.5, "b": 0.5}), form=OutputForm(dtype="bf16")).layout  # doctest: +SKIP
     """
     row.require_sum_one()
-    if form.lora:
-        if form.same_format or form.like is not None or form.names is not None:
-            raise BlendError("--lora merge makes a model as its base is: leave out --format, --like and --names")
-        fork_point = absolute(fork_point if fork_point is not None else _base(row.weights))
-    adapters = Lora(str(fork_point)) if form.lora else None
+    if form.lora and (form.same_format or form.like is not None or form.names is not None):
+        raise BlendError("--lora merge makes a model as its base is: leave out --format, --like and --names")
+    adapters = adapters_of(row.weights, fork_point) if form.lora else None
+    if adapters is not None:
+        fork_point = adapters.base
     opened = _open_all(row.weights, adapters)
     source = None if form.exact_from is None else absolute(form.exact_from)
     if source is not None and source not in opened:
@@ -186,14 +187,18 @@ def plan_row(
         layout=_layout(template if form.lora or same_dtypes(template, first) else first, first, state, form),
         template=first if form.same_format else template,
         state=state,
-        notes=tuple(_warnings(template)),
+        notes=tuple(_warnings(template, lora=form.lora)),
         exact_from=source,
         names=mapping,
     )
 
 
+def adapters_of(keys: Iterable[str], fork_point: Place | str | None) -> Lora:
+    """How to open adapters: merged into the fork point, or into the base that all of them name."""
+    return Lora(absolute(fork_point if fork_point is not None else _base(keys)))
+
+
 def _base(adapters: Iterable[str]) -> str:
-    """The base model that all adapters name."""
     found = {base_of(place(path)): path for path in adapters}
     if len(found) > 1:
         one, other, *_ = found.items()
@@ -220,8 +225,9 @@ def _name_map(first: Checkpoint, form: OutputForm) -> NameMap | None:
     return name_map(first, folder, folder.config, rules=rules, where=str(first.path))
 
 
-def _warnings(template: Checkpoint) -> list[str]:
-    found = ["that the ingredients share a fork point is taken on trust: `trajsoup doctor` checks it"]
+def _warnings(template: Checkpoint, *, lora: bool) -> list[str]:
+    told = "that the ingredients share a fork point is taken on trust: `trajsoup doctor` checks it"
+    found = [] if lora else [told]  # adapters have one base
     if not (template.folder / "config.json").is_file():
         found.append(
             f"{template.folder} has no config.json, so the output is weights alone: pass --fork-point with a model "

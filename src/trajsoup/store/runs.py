@@ -307,7 +307,8 @@ def _require_positions(run: Place, saved: Sequence[Saved]) -> None:
     if lost:
         raise ScanError(
             f"{run}: no step can be read from the name {lost[0]!r}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}: "
-            "rename it (checkpoint-500), or list it in a metrics.csv with the columns checkpoint and step or tokens"
+            "rename it (checkpoint-500), or list it in a metrics.csv with the columns checkpoint and "
+            "step or tokens; or name each checkpoint, not the folder above, and `merge` takes their mean"
         )
 
 

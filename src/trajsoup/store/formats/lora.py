@@ -97,7 +97,10 @@ class Lora:
         from trajsoup.store.formats import require_format
 
         if not self.recognises(place):
-            raise CheckpointError(f"{place} has no {CONFIG}, and --lora merge takes adapters only: leave it out")
+            raise CheckpointError(
+                f"{place} has no {CONFIG}, and --lora merge takes adapters only: leave it out, or use a method whose soup "
+                "has no share of the fork point"
+            )
         config = load_json(place / CONFIG)
         _require_mergeable(config, where=str(place))
         adapter, base = require_format(place).open(place), open_checkpoint(self.base)
