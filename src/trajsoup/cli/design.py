@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trajsoup.cli.console import say, show_json, show_table
+from trajsoup.cli.console import say, show_json, show_notes, show_table
 from trajsoup.cli.options import (
     Address,
     Engine,
@@ -32,7 +32,9 @@ def design(
         int | None,
         typer.Option(min=2, help="Recipes to pick. Default: as many as the study has branches.", show_default=False),
     ] = None,
-    length: Annotated[str, typer.Option(help="Length of a probe, as a share of the horizon.")] = "5%",
+    length: Annotated[
+        str, typer.Option(help="Length of a probe, as a share of the horizon, rounded to whole steps.")
+    ] = "5%",
     propose: Annotated[
         bool,
         typer.Option("--propose/--no-propose", help="Besides the study's branches, try recipes around the baseline."),
@@ -58,6 +60,7 @@ def design(
             jobs=jobs,
             on_train=on_progress,
             on_score=StageLines().score,
+            on_length=lambda words: show_notes([words]),
             executor=executor,
         )
     record = done.record

@@ -103,6 +103,20 @@ def test_asked_again_nothing_is_trained_or_made(designed):
     assert sorted((p, p.stat().st_mtime_ns) for p in study.output.rglob("checkpoint-*/*")) == before
 
 
+def test_it_is_said_what_was_made_of_a_length_that_is_no_whole_number_of_steps(designed):
+    folder, study, _ = designed
+    said = []
+    assert not design(folder, study, share=0.11, on_length=said.append).made  # the same probes
+    (words,) = said
+    assert words == (
+        f"probes take {8 * STEP / 1000:g}k tokens, 10.0% of the horizon, for the 11.0% of --length: they save 4 times, and "
+        f"all recipes end a step together every {STEP}"
+    )
+    said.clear()
+    design(folder, study, share=0.1, on_length=said.append)
+    assert not said
+
+
 def test_a_design_that_lost_its_record_gives_the_same_from_the_probes(designed):
     folder, study, done = designed
     Records(study.output).path(DesignRecord).unlink()
@@ -164,9 +178,14 @@ def test_the_command_prints_the_answer_and_the_file(designed, monkeypatch):
     _, study, done = designed
     from trajsoup.study.design import answer
 
-    monkeypatch.setattr(answer, "design_study", lambda *args, **kwargs: done)
+    def rounded(*_args, on_length, **_kwargs):
+        on_length("probes take less")
+        return done
+
+    monkeypatch.setattr(answer, "design_study", rounded)
     result = CliRunner().invoke(app, ["design", str(study.path), "--branches", "3", "--length", "10%", "--no-propose"])
     assert result.exit_code == 0, result.output
+    assert "note: probes take less" in result.stderr
     assert "Branch with EXP1" in result.output
     assert "study-designed.yaml" in result.output
     as_json = CliRunner().invoke(app, ["design", str(study.path), "--json"])

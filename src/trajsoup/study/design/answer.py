@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ from trajsoup.core.splits import Split
 from trajsoup.engine.executor import Executor
 from trajsoup.errors import StudyError
 from trajsoup.study.cache import cache_folder
-from trajsoup.study.design.probes import baseline_name, candidates_of, order_name, probe_study
+from trajsoup.study.design.probes import baseline_name, candidates_of, order_name, probe_study, rounded_words
 from trajsoup.study.design.study_file import changes_of, picked_branches, write_designed
 from trajsoup.study.file.study import Study
 from trajsoup.study.records.design import DesignRecord, ProbedRecipe
@@ -81,6 +81,7 @@ def design_study(
     corpus: Corpus | None = None,
     on_train: OnProgress | None = None,
     on_score: OnScore = silent,
+    on_length: Callable[[str], None] = lambda words: None,
     executor: Executor | None = None,
 ) -> Designed:
     """Probe the candidates, pick N of them (default: as many as the study has branches, or three) and write the study."""
@@ -91,6 +92,8 @@ def design_study(
         )
     candidates = candidates_of(study, propose=propose)
     probes = probe_study(study, candidates, share=share)
+    if (words := rounded_words(study, probes, share=share)) is not None:
+        on_length(words)
     options = {"progress": on_score, "executor": executor, "jobs": jobs, "on_train": on_train}
     with writing(study.output) as records, writing(probes.output) as own:
         bench = Workbench(probes, cache=cache or cache_folder(), corpus=corpus, records=own, **options)

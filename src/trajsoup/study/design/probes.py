@@ -63,8 +63,7 @@ def probe_study(study: Study, candidates: Mapping[str, Recipe], *, share: float)
     base = study.baseline
     recipes = {baseline_name(study): base, order_name(study): on_order(base, base.seed + OTHER_SEED), **candidates}
     recipes = {name: compressed(recipe, horizon=study.horizon) for name, recipe in recipes.items()}
-    length = plan_study(study).sequence_length
-    unit = math.lcm(*(recipe.global_batch * length for recipe in recipes.values()))
+    unit = _unit(study, recipes)
     every = max(round(share * study.horizon / SAVED / unit), 1) * unit
     if every * SAVED > study.horizon / 2:
         raise StudyError(
@@ -91,6 +90,23 @@ def probe_study(study: Study, candidates: Mapping[str, Recipe], *, share: float)
         publish=None,
         seeds=1,
     )
+
+
+def rounded_words(study: Study, probes: Study, *, share: float) -> str | None:
+    """What was made of the length that was asked for; None where it is that length."""
+    if probes.horizon == round(share * study.horizon):
+        return None
+    return (
+        f"probes take {format_tokens(probes.horizon)} tokens, {probes.horizon / study.horizon:.1%} of the horizon, for the "
+        f"{share:.1%} of --length: they save {SAVED} times, and all recipes end a step "
+        f"together every {format_tokens(_unit(study, probes.recipes))}"
+    )
+
+
+def _unit(study: Study, recipes: Mapping[str, Recipe]) -> int:
+    """Tokens after which all recipes have taken whole steps."""
+    length = plan_study(study).sequence_length
+    return math.lcm(*(recipe.global_batch * length for recipe in recipes.values()))
 
 
 def _free(name: str, study: Study) -> str:
