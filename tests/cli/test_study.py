@@ -53,7 +53,11 @@ def test_run_as_json_says_that_nothing_was_made_and_where_everything_is(study):
 def test_a_run_ends_with_where_the_soup_and_the_page_are_and_what_to_do_next(study):
     lines = succeeds("run", study.parent).out.splitlines()  # the study named by its folder
     assert [line.split(":")[0] for line in lines[-5:-2]] == ["soup", "report", "records"]
-    assert lines[-1].startswith("next: trajsoup verify ")
+    assert lines[-5].endswith("(the records of the study are here, its models are not)")
+    assert lines[-1].startswith("next: trajsoup sweep ")
+    (study.parent / "soup").mkdir()
+    lines = succeeds("run", study.parent).out.splitlines()
+    assert lines[-1].startswith(f"next: trajsoup verify {study.parent / 'soup'}; trajsoup sweep ")
     assert (study.parent / "report" / "report.html").is_file()
 
 
@@ -65,6 +69,11 @@ def test_a_study_is_named_by_its_file_or_by_its_folder(study, command):
         if command == "plan":
             del payload["free_bytes"]  # of the disk, which others fill meanwhile
     assert by_file == by_folder
+
+
+def test_a_folder_without_a_study_file_says_what_writes_one(tmp_path):
+    said = refused("geometry", tmp_path)
+    assert said.endswith("holds no study file: name one, or let `trajsoup scan` write one of runs that exist")
 
 
 def test_status_of_a_finished_and_of_a_new_study(study, tmp_path):

@@ -101,6 +101,14 @@ def test_the_command_ends_with_zero_when_a_growing_run_has_saturated(runs, tmp_p
     assert "if I merged now" in shown.output
 
 
+def test_without_documents_it_says_that_merges_are_not_scored(runs, tmp_path):
+    paths, bowl = runs
+    assert any("lines are not scored" in words and "--validation FILE" in words for words in glance(look(paths)).words)
+    assert not any("not scored" in words for words in glance(look(paths), scoring=documents_of(bowl)).words)
+    nothing = CliRunner().invoke(app, ["watch", str(tmp_path / "later"), "--once"])
+    assert nothing.stderr == "note: no checkpoint yet\n"
+
+
 def test_it_looks_once_and_prints_json(runs):
     paths, _ = runs
     shown = CliRunner().invoke(app, ["watch", *map(str, paths), "--once", "--json"])

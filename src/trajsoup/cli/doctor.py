@@ -58,7 +58,8 @@ def doctor(
         show_table(f"Against {result.reference}", columns, rows)
         say(
             "cosine and distance: of the weights, to the reference. direction: cosine between the way the branch went and "
-            "the way the baseline went; 1 is the same way, 0 unrelated."
+            "the way the baseline went; 1 is the same way, 0 unrelated. J: how far the training loss is above "
+            "the baseline's."
         )
         for b in result.branches:
             for reason in b.reasons:

@@ -78,7 +78,8 @@ def merge(
     k: Annotated[
         str,
         of_runs(
-            help="Checkpoints per branch. auto: the most whose members lie within what averaging wins back; with "
+            help="Checkpoints per branch. auto: as many as lie, on average, within a percent of the best loss, sixteen "
+            "in all at most; with "
             "--validation, the K whose merge validates best.",
             metavar="K",
         ),

@@ -80,7 +80,7 @@ def show_screen(plan: SoupPlan) -> None:
             "smoothed over",
             "verdict",
         ]
-        show_table("Compatibility screen", columns, rows)
+        show_table("Compatibility screen: J is how far the training loss lies above the baseline's", columns, rows)
 
 
 def show_left_out(plan: SoupPlan) -> None:

@@ -39,7 +39,7 @@ Study = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file (YAML), or the study's folder.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-FORMAT_HELP = "Form of what comes out: of printed tables; of a merge, `same` is a DCP folder as its ingredients are."
+FORMAT_HELP = "Form of printed tables; of the soup, in `merge`: `same` is a DCP folder as its ingredients are."
 FormOption = Annotated[Form, typer.Option("--format", help=FORMAT_HELP)]
 Jobs = Annotated[
     int | None,
@@ -100,9 +100,8 @@ def study_file(study: Path) -> Path:
     beside = [path for path in sorted(folder.parent.glob("*.yaml")) if soups_folder(path) == folder]  # runs that exist
     found = own or beside or sorted(folder.glob("*.yaml"))
     if len(found) != 1:
-        raise StudyError(
-            f"{study} holds {len(found) or 'no'} study file{'s' * (len(found) != 1)}: name the file itself"
-        )
+        cure = "name the file itself" if found else "name one, or let `trajsoup scan` write one of runs that exist"
+        raise StudyError(f"{study} holds {len(found) or 'no'} study file{'s' * (len(found) > 1)}: {cure}")
     return found[0]
 
 

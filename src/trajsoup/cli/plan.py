@@ -22,7 +22,10 @@ def plan(
     ] = True,
     budget: Annotated[
         str | None,
-        typer.Option(help="What it should buy, by what the study measured: 3e21FLOPs, 600B (tokens) or 2000USD."),
+        typer.Option(
+            help="What there is to spend: how many branches, how long, which K, by what the finished "
+            "study measured. 3e21FLOPs, 600B (tokens) or 2000USD."
+        ),
     ] = None,
     accelerators: Annotated[int, typer.Option(min=1, help="With --budget: accelerators that there are.")] = 1,
     per_branch: Annotated[int | None, typer.Option(min=1, help="With --budget: accelerators of one branch.")] = None,

@@ -95,12 +95,14 @@ def run_and_show(
     show_notes(ran.records.require(PlanRecord).notes)
     if remark:
         say(f"\n{remark}")
-    say(f"\nsoup:    {ran.soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
+    soup = ran.soup or "- (the records of the study are here, its models are not)"
+    say(f"\nsoup:    {soup}\nreport:  {page or '-'}\nrecords: {ran.records.folder}")
     if kept := resumable_bytes(setup.output):
         what = "a longer horizon goes on from them, else delete them"
         say(f"kept:    {format_bytes(kept)} in branches/*/resume-state-*: {what}")
     say(f"{time.monotonic() - begin:.0f} seconds")
-    say(f"next: trajsoup verify {ran.soup}; trajsoup sweep {setup.path}; trajsoup serve {setup.path}")
+    commands = [] if ran.soup is None else [f"trajsoup verify {ran.soup}"]
+    say(f"next: {'; '.join([*commands, f'trajsoup sweep {setup.path}', f'trajsoup serve {setup.path}'])}")
 
 
 def _write_report(folder: Path) -> Path | None:

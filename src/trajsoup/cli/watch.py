@@ -65,7 +65,7 @@ def watch(
                     if until is Until.SATURATED and found.saturated:
                         return
                 elif seen is None:
-                    show_notes(["no checkpoint yet: waiting"])
+                    show_notes(["no checkpoint yet" if once else "no checkpoint yet: waiting"])
                 seen = now
             if once:
                 return

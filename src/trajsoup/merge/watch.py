@@ -175,10 +175,9 @@ def _merged(study: Branches, scoring: Scoring | None) -> list[Line]:
             continue
         row = row_of(decision, choice)
         loss = None if scoring is None else _loss(scoring, row)
-        k = decision.option.k
-        made_of = (
-            f"{'+'.join(decision.option.branches)}{'' if k is None else f', K={k}'}, {len(row.weights)} checkpoints"
-        )
+        k, count = decision.option.k, len(row.weights)
+        of = "" if k is None else f", K={k}"
+        made_of = f"{'+'.join(decision.option.branches)}{of}, {count} checkpoint{'s' * (count != 1)}"
         found.append(Line(label=LABELS[name], loss=loss, made_of=made_of))
     return found
 
@@ -209,6 +208,11 @@ def _words(found: Glance) -> list[str]:
     best = found.best
     if best is not None:
         words.append(f"Best now: {best.label} ({best.made_of}), {best.loss:.4f}.")
+    if unscored := sum(line.loss is None for line in found.lines):
+        words.append(
+            f"{unscored} of {len(found.lines)} lines are not scored, so none of them can be the best: --validation FILE "
+            "scores merges."
+        )
     for run in found.runs:
         level = run.levelled
         if level is None:
