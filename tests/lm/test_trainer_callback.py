@@ -82,7 +82,8 @@ def test_the_run_was_watched_and_the_best_merge_of_it_is_told(trained):
     assert seen[0].runs[0].position < STEPS * BATCH * LENGTH
     found = glance(look([folder]))
     assert found.best.label == "best checkpoint"
-    assert "run: too few losses" in found.words[1]
+    assert "2 of 3 lines are not scored" in found.words[1]
+    assert "run: too few losses" in found.words[2]
 
 
 def test_a_soup_of_nothing_is_refused():
