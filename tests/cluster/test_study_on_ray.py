@@ -151,6 +151,7 @@ def test_a_branch_that_hangs_is_ended_and_goes_on_from_its_last_checkpoint(tmp_p
     process = command.start(study, "--engine", "ray")
     try:
         command.wait_for(command.has_checkpoint(study), process=process)
+        command.wait_for(lambda: command.branch_pids(study), process=process)  # of a tiny study one may have just ended
         stopped = command.branch_pids(study)[0]
         os.kill(stopped, signal.SIGSTOP)
         command.finish(process, study)

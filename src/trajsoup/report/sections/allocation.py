@@ -53,7 +53,6 @@ def _why(decision: Decision) -> str:
     numbers = [
         None if gains.beta is None else f"slope {gains.beta:.2g} per unit of log t",
         None if gains.spread is None else f"spread {gains.spread:.2g}",
-        None if gains.sure is None else f"a branch is better in {gains.sure:.0%} of draws",
         None if gains.fewer is None else f"one fewer in {gains.fewer:.0%}",
     ]
     suspected = f"; {', '.join(decision.suspected)} suspected" if decision.suspected else ""
