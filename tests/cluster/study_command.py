@@ -52,12 +52,13 @@ def said(folder):
 
 
 def wait_for(condition, *, process=None, seconds=300):
-    """Until it is true; a process that ends before fails the test."""
+    """Until it is true, which it returns; a process that ends before fails the test."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert process is None or process.poll() is None, "the command ended too early"
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+    return found
 
 
 def has_checkpoint(folder, number=1):
@@ -74,16 +75,22 @@ def results(folder):
 
 
 def branch_pids(folder):
-    """Processes that train branches of this study now."""
+    """Processes that train branches of this study now: what they say goes to a branch's log, whoever started them."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            said = Path(os.readlink(entry / "fd" / "1")) if entry.name.isdigit() else Path()
         except OSError:
             continue
-        if b"trajsoup.lm.branch_process" in words and any(w.startswith(os.fsencode(folder)) for w in words):
+        if said.name == "train.log" and said.is_relative_to(folder):
             found.append(int(entry.name))
     return found
+
+
+def trains(folder):
+    """Whether a branch has saved and one trains: of a tiny study the first may have just ended."""
+    saved = has_checkpoint(folder)
+    return lambda: saved() and branch_pids(folder)
 
 
 def gone(pids):

@@ -76,8 +76,7 @@ def run(study):
 
 def test_ctrl_c_stops_a_study_and_its_rerun_makes_the_same_bytes(study, run, undisturbed):
     process = run()
-    command.wait_for(command.has_checkpoint(study), process=process)
-    training = command.branch_pids(study)
+    training = command.wait_for(command.trains(study), process=process)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(120) == 130, command.said(study)
     assert "interrupted: what was finished is kept" in command.said(study)
@@ -90,8 +89,7 @@ def test_ctrl_c_stops_a_study_and_its_rerun_makes_the_same_bytes(study, run, und
 @pytest.mark.slow
 def test_a_command_that_is_killed_leaves_no_process_and_its_rerun_makes_the_same_bytes(study, run, undisturbed):
     process = run()
-    command.wait_for(command.has_checkpoint(study), process=process)
-    training = command.branch_pids(study)
+    training = command.wait_for(command.trains(study), process=process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert owner_of(study / ".run.lock").pid == process.pid  # a stale lock
@@ -150,9 +148,7 @@ def test_a_branch_that_hangs_is_ended_and_goes_on_from_its_last_checkpoint(tmp_p
     study = command.prepared(tmp_path / "study", fork_point, change=impatient)
     process = command.start(study, "--engine", "ray")
     try:
-        command.wait_for(command.has_checkpoint(study), process=process)
-        command.wait_for(lambda: command.branch_pids(study), process=process)  # of a tiny study one may have just ended
-        stopped = command.branch_pids(study)[0]
+        stopped = command.wait_for(command.trains(study), process=process)[0]
         os.kill(stopped, signal.SIGSTOP)
         command.finish(process, study)
     finally:
