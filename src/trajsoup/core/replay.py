@@ -36,7 +36,7 @@ def tuned_elsewhere(replays: Sequence[Replayed]) -> dict[int, str]:
 def static_elsewhere(replays: Sequence[Replayed], *, budget: int) -> dict[int, int]:
     """Seed -> the static N that was best in the other seeds at this budget."""
     at = [r for r in replays if r.budget == budget]
-    return {r.seed: _best_static([other for other in at if other.seed != r.seed]) for r in at}
+    return {r.seed: best_static([other for other in at if other.seed != r.seed]) for r in at}
 
 
 def above_best(policies: Mapping[str, float], static: Mapping[int, float]) -> tuple[dict[str, float], dict[int, float]]:
@@ -55,6 +55,7 @@ def _best_policy(replays: Sequence[Replayed]) -> str:
     return min(names, key=lambda name: math.fsum(r.policies[name] for r in replays))
 
 
-def _best_static(replays: Sequence[Replayed]) -> int:
+def best_static(replays: Sequence[Replayed]) -> int:
+    """The N of least regret over these seeds, among those that every one of them allows."""
     shared = [n for n in sorted(replays[0].static) if all(n in r.static for r in replays)]
     return min(shared, key=lambda n: math.fsum(r.static[n] for r in replays))
